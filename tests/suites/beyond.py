@@ -9,7 +9,16 @@ import random
 import sys
 from typing import TYPE_CHECKING, Final
 
-from tests.suites.gate import BENCHMARK, FAULTS, INTEGRATION, false_clocks, scenario
+from tests.suites.gate import (
+    BENCHMARK,
+    BUGS,
+    CONTRACT_WORKERS,
+    FAULTS,
+    HOST_PLAYS,
+    INTEGRATION,
+    false_clocks,
+    scenario,
+)
 from tests.suites.steps import Step, Suite, by_file, programs, pytest
 
 if TYPE_CHECKING:
@@ -52,7 +61,12 @@ def _benchmark() -> Suite:
 
 
 def _mutants() -> Suite:
-    return Suite((programs(), Step("mutants", (sys.executable, "-m", "tests.mutants.run"))))
+    """Show that a bug would be noticed: by the tests for each kept mutant, by the simulator for each of its own."""
+    return Suite((programs(), Step("mutants", (sys.executable, "-m", "tests.mutants.run")), pytest(BUGS)))
+
+
+def _plays() -> Suite:
+    return Suite((by_file(CONTRACT_WORKERS, *HOST_PLAYS),))
 
 
 def _soak() -> Suite:
@@ -87,4 +101,5 @@ BEYOND: Final[dict[str, Callable[[], Suite]]] = {
     "soak": _soak,
     "benchmark": _benchmark,
     "mutants": _mutants,
+    "plays": _plays,
 }

@@ -51,8 +51,12 @@ PURE: Final = (
 """Modules that import only the standard library; the configuration of import-linter lists the same ones."""
 PACKAGE_COVERED: Final = 95
 """Percent of lines and branches that suite unit must reach."""
-# They run beside the rest of suite unit, take as long, and are not measured by coverage.
-SIMULATED: Final = ("simulator/tests/test_soak.py", "simulator/tests/test_bugs.py")
+# It runs beside the rest of suite unit, takes as long, and is not measured by coverage.
+SIMULATED: Final = "simulator/tests/test_soak.py"
+BUGS: Final = "simulator/tests/test_bugs.py"
+"""Belongs to suite mutants: it shows that the simulator would notice a bug."""
+HOST_PLAYS: Final = tuple(f"tests/contracts/test_{name}.py" for name in ("images", "node_image_age", "preflight"))
+"""Belong to suite plays: a play in most of their tests, which takes seconds; and no promise."""
 
 INTEGRATION: Final = "tests/integration"
 BENCHMARK: Final = f"{INTEGRATION}/test_benchmark.py"
@@ -106,14 +110,14 @@ def _check() -> Suite:
 
 def _unit() -> Suite:
     folders = ("scheduler/tests", "check/tests", "simulator/tests")
-    tests = ("run", "-m", "pytest", *folders, *(f"--ignore={path}" for path in SIMULATED))
+    tests = ("run", "-m", "pytest", *folders, *(f"--ignore={path}" for path in (SIMULATED, BUGS)))
     pure = ",".join(f"*/gpu_scheduler/{path}" for path in PURE)
     core = ("report", f"--include={pure}", f"--fail-under={CORE_COVERED}")
     return Suite(
         (
             *_compiler(),
             Step("coverage erase", ("coverage", "erase")),
-            Step(f"pytest {' '.join(folders)}", ("coverage", *tests), (pytest(*SIMULATED).command,)),
+            Step(f"pytest {' '.join(folders)}", ("coverage", *tests), (pytest(SIMULATED).command,)),
             Step("coverage combine", ("coverage", "combine", "--quiet")),
             Step("coverage of what is pure", ("coverage", *core)),
             Step("coverage of the package", ("coverage", "report", f"--fail-under={PACKAGE_COVERED}")),
@@ -126,6 +130,11 @@ def _compiler() -> tuple[Step, ...]:
     if shutil.which("cc") or shutil.which("gcc"):
         return ()
     return (package("a C compiler", "gcc libc6-dev"),)
+
+
+def _contracts() -> Suite:
+    ignored = (f"--ignore={path}" for path in HOST_PLAYS)
+    return Suite((by_file(CONTRACT_WORKERS, "tests/contracts", "tests/bench", *ignored),))
 
 
 def _integration() -> Suite:
@@ -172,7 +181,7 @@ def scenario(name: str) -> Suite:
 GATE: Final[dict[str, Callable[[], Suite]]] = {
     "check": _check,
     "unit": _unit,
-    "contracts": lambda: Suite((by_file(CONTRACT_WORKERS, "tests/contracts", "tests/bench"),)),
+    "contracts": _contracts,
     "integration": _integration,
     "pages": lambda: Suite((programs(), pytest(PAGES))),
     "attacks": _attacks,
