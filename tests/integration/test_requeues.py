@@ -124,8 +124,7 @@ def test_a_remedy_requeues_only_the_pod_that_it_may_let_run(
     """The remedy causes the bind of the pod at once, and no attempt for any of the waiting pods."""
     _, command, operator = with_waiting_pods
     case.set_up(beside)
-    beside.make(case.asker)
-    case.wait_reported(beside)
+    _ask(case, beside, command)
     attempts_before = command.attempts()
 
     carry_out(remedy, beside, operator)
@@ -137,6 +136,20 @@ def test_a_remedy_requeues_only_the_pod_that_it_may_let_run(
     assert took < limit(1), f"bound after {took:.2f} s"
     # Attempts for the pod itself: a failed one for each step of its remedy, and the last.
     assert command.attempts() - attempts_before <= 3
+
+
+def _ask(case: Case, beside: Namespace, command: Command) -> None:
+    """Create the pod, and wait until its reason is reported.
+
+    If a watch was late, it had more than one attempt, and few are made without back-off: then it is made anew.
+    """
+    attempts_before = command.attempts()
+    beside.make(case.asker)
+    case.wait_reported(beside)
+    if command.attempts() - attempts_before > 1:
+        beside.delete(case.who)
+        beside.make(case.asker)
+        case.wait_reported(beside)
 
 
 def _settled(command: Command) -> float:

@@ -23,9 +23,11 @@ def entry(number: object, claim: object = "gpu-scheduler-a", **more: object) -> 
     return {"name": f"gpu-scheduler-{number}", "resourceClaimName": claim, **more}
 
 
-def read(claims: object, containers: object = None, *, wants_claims: bool = False) -> Pod:
+def read(
+    claims: object, containers: object = None, *, text: str | None = "0=node1:0", wants_claims: bool = False
+) -> Pod:
     """Return the pod with these entries, as the webhook reads it."""
-    body = pod_object("train-0", "0=node1:0", containers=containers or [CONTAINER], resourceClaims=claims)
+    body = pod_object("train-0", text, containers=containers or [CONTAINER], resourceClaims=claims)
     return pod_value(msgspec.json.decode(msgspec.json.encode(body), type=PodObject), wants_claims=wants_claims)
 
 
@@ -159,13 +161,22 @@ def test_the_own_claim_of_a_pod_is_read(claims: object, statuses: object, own: O
     assert pod.environment.containers[0].claims == ContainerClaims(("gpu",), has_resources=True)
 
 
-def test_where_admission_gives_no_claims_a_pod_has_none_of_its_own() -> None:
-    """Its namespace is without `isolation: dra`."""
-    pod = read([{"name": "gpu", "resourceClaimName": "mine"}], wants_claims=False)
+BESIDE = {
+    "alone": (None, "cannot place a pod by spec.resourceClaims: this scheduler does not read it"),
+    "beside a map, with the scheduler's message": (
+        "0=node1:0",
+        "cannot place a pod by spec.resourceClaims and annotation gpu-scheduling-map: either says which GPUs it gets",
+    ),
+}
 
-    assert pod.request.own_claim is None
+
+@pytest.mark.parametrize(("text", "what"), BESIDE.values(), ids=BESIDE)
+def test_where_admission_gives_no_claims_a_pod_has_none_of_its_own(text: str | None, what: str) -> None:
+    """Its namespace is without `isolation: dra`."""
+    pod = read([{"name": "gpu", "resourceClaimName": "mine"}], text=text, wants_claims=False)
+
     assert pod.request.fault is not None
-    assert pod.request.fault.what == "cannot place a pod by spec.resourceClaims: this scheduler does not read it"
+    assert pod.request.fault.what == what
 
 
 def test_containers_that_differ_in_their_claims_are_kept() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from gpu_scheduler import names
 from gpu_scheduler.core.pods.placement import read_assignment
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 from gpu_scheduler.core.pods.pod_text import PodText
@@ -117,7 +118,9 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims:
     annotations, too_long = kept_annotations(meta.annotations)
     owner, too_many_owners = controller_of(meta)
     carried = resource_claims_of(pod)
-    own_claim = None if wants_claims is False else carried.own
+    # Beside a map or a count it is refused everywhere, with one message.
+    is_read = wants_claims is not False or bool({names.MAP, names.COUNT} & annotations.keys())
+    own_claim = carried.own if is_read else None
     isolated = bool(wants_claims or carried.ours or own_claim is not None)
     environment, too_many_containers = environment_in(spec, all_of_them=all_containers, isolated=isolated)
     resource_request, too_much = resource_request_of(spec)
