@@ -1,4 +1,4 @@
-# The image of scheduler, webhook, controller and monitor: one program, `gpu-scheduler`, with a subcommand for each.
+# The image of scheduler, webhook, controller, monitor and driver: one program, `gpu-scheduler`, with a subcommand for each.
 # `docker build .` downloads the wheels that requirements/ locks, by their hashes. Role images downloads the same wheels on
 # the host and gives them as an image, WHEELHOUSE_IMAGE: then the build needs no network.
 ARG BASE_IMAGE=python:3.13-slim
