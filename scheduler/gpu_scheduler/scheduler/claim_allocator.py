@@ -192,14 +192,13 @@ class ApiClaimAllocator(ClaimAllocator):
         others = [each for each in claim.consumers if each != wanted.consumer]
         _check(claim, wanted, others, current=current)
         version = claim.metadata.resource_version
-        if current and len(others) < len(claim.consumers):
-            if self._unanswered.get(wanted.path) != version:
-                return version
-            # A withdrawal that comes after this one has no effect: the claim has another version then.
+        reserved = len(others) < len(claim.consumers)
+        if current and reserved and self._unanswered.get(wanted.path) != version:
+            return version
+        if claim.results is not None and (reserved or not current):
+            # It has other devices, which no other pod has; or an earlier withdrawal may still come. That has no effect
+            # after this one: the claim has another version then.
             await self._withdraw(wanted.path, version, others)
-            return None
-        if claim.results is not None and not current:
-            await self._patch(f"{wanted.path}/status", version, {"status": {"allocation": None, "reservedFor": None}})
             return None
         meta = _missing_meta(claim, wanted)
         if meta:
