@@ -13,7 +13,7 @@ from gpu_scheduler.core.ledger.devices import Devices
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.placement_map import device_kind, parse_placement_map
+from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind, parse_placement_map
 from gpu_scheduler.core.policy import Sharing
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
@@ -91,6 +91,9 @@ OVERLAPS = {
     "a UUID that the inventory does not know and another": (FULL, GPU_9, GPU_0, False),
     "a UUID that the inventory does not know and itself": (FULL, GPU_9, GPU_9, True),
     "a number that the inventory does not know and another": (FULL, "7", "0", False),
+    "a number that the inventory does not know and a UUID": (FULL, "7", GPU_0, False),
+    "a number that the inventory does not know and a MIG device": (FULL, "7", MIG_1A, False),
+    "a number and a UUID that the inventory does not know": (FULL, "7", GPU_9, True),
 }
 
 
@@ -461,7 +464,11 @@ class DevicesMachine(RuleBasedStateMachine):
 
     def exclude(self, one: str, other: str) -> bool:
         """Whether two names overlap or may overlap."""
-        vague = None in {self.part_of(one), self.part_of(other)} and device_kind(one) != device_kind(other)
+        names = {one: self.part_of(one), other: self.part_of(other)}
+        unknown = [name for name, part in names.items() if part is None]
+        # An inventory has all numbers, so an unknown one is none of its devices, by whatever name.
+        no_device = len(unknown) == 1 and device_kind(unknown[0]) == NUMBER and self.node.inventory is not None
+        vague = bool(unknown) and device_kind(one) != device_kind(other) and not no_device
         return vague or self.proven(one, other)
 
     def share(self, one: Hold, other: Hold, device: str) -> bool:

@@ -10,6 +10,7 @@ from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.explanation.explain import explain
 from gpu_scheduler.core.explanation.explanation import DeviceUse
+from gpu_scheduler.core.filters.gpu_filters import gpu_free
 from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.hold import assumed_hold, drifts, hold_of
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
@@ -151,6 +152,16 @@ def test_a_count_never_gets_a_held_gpu() -> None:
     taken = bound(pod("a-0", "0=node1:0,1,2", owner=Owner("Job", "a")), bind_of(pod("a-0", "0=node1:0,1,2")).placement)
 
     assert bind_of(isolated("train-0", None, annotations=COUNT), taken, policy=policy).placement.node == "node2"
+
+
+def test_a_count_passes_the_last_look_beside_a_number_that_no_gpu_has() -> None:
+    """Otherwise it is decided again and again: a strategy chooses by index, and the last look compares UUIDs."""
+    pending, known = isolated("train-0", None, annotations=COUNT), nodes(KNOWN[0])
+    holders = ledger(running("old-0", "node1", "0=node1:7"), known=known)
+    found = decided(pending, holders, known)
+
+    assert isinstance(found, Bind)
+    assert gpu_free(assumed_hold(pending, found.placement), holders, known, POLICY) is None
 
 
 # Containers → reason and message; None if the pod is bound.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.options import RefusedInputError, duration_in
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES
-from gpu_scheduler.core.pods.placement_map import device_kind
+from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.text import quote
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def cordons_of(target: Target, node: Node, whole: Cordon) -> tuple[Cordon, ...]:
 
 def _identity(device: str, node: Node, target: Target) -> tuple[str, int | None]:
     """Return the name of a device in a cordon, and its index."""
-    inventory, numbered = node.inventory, device_kind(device) == "number"
+    inventory, numbered = node.inventory, device_kind(device) == NUMBER
     if inventory is None or not (inventory.has_uuids or numbered):
         return device, int(device) if numbered else None
     part = inventory.find(device)

@@ -24,7 +24,7 @@ from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Node, Nodes
-from gpu_scheduler.core.pods.placement_map import PlacementMap, device_kind
+from gpu_scheduler.core.pods.placement_map import NUMBER, PlacementMap, device_kind
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.policy import Policy, Sharing
@@ -47,7 +47,7 @@ UUIDS_KNOWN: Final = (
 )
 """The remedy for a node whose devices cannot be in a ResourceClaim."""
 
-_KINDS: Final = {"number": "number", "GPU": "UUID", "MIG": "MIG UUID"}
+_KINDS: Final = {NUMBER: "number", "GPU": "UUID", "MIG": "MIG UUID"}
 """The kinds of names of a device, in words."""
 
 _MOST_HOLDERS: Final = 3
@@ -60,7 +60,7 @@ def devices_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
     if inventory is None:
         return None
     for device in devices:
-        checked = inventory.has_uuids or device_kind(device) == "number"
+        checked = inventory.has_uuids or device_kind(device) == NUMBER
         if checked and inventory.find(device) is None:
             have = f"GPUs 0 to {len(inventory.devices) - 1}" if inventory.devices else "no GPUs"
             return Unschedulable(

@@ -16,7 +16,7 @@ from gpu_scheduler.core.ledger.moved_gpus import MovedGpu, moved_gpus
 from gpu_scheduler.core.ledger.namespace_usage import NOTHING_HELD, Held, NamespaceUsage, NodeDevice
 from gpu_scheduler.core.nodes.inventory import DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.placement_map import device_kind
+from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.policy import Sharing
 
 
@@ -117,10 +117,15 @@ class _NodeDevices:
                 yield self.unknown_by_kind, kind
 
     def other_kinds(self, device: str) -> Iterator[dict[str, Hold]]:
-        """Return the holders that use another kind of name, if these names may mean this device."""
-        tables = self.by_kind if self.part(device)[1] is None else self.unknown_by_kind
-        kind = device_kind(device) if tables else None
-        return (holders for other, holders in tables.items() if other != kind)
+        """Return the holders that use another kind of name, if these names may mean this device.
+
+        An inventory has the number of each device: a number that it does not know is none of its devices.
+        """
+        known = self.part(device)[1] is not None
+        numbered = self.inventory is not None and device_kind(device) == NUMBER
+        tables = self.unknown_by_kind if known or numbered else self.by_kind
+        mine = {device_kind(device), NUMBER if known else None} if tables else ()
+        return (holders for other, holders in tables.items() if other not in mine)
 
 
 class Devices:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from gpu_scheduler.core.nodes.inventory import Inventory
-from gpu_scheduler.core.pods.placement_map import device_kind
+from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.text import quote
 
 ALL_DEVICES: Final = "*"
@@ -53,7 +53,7 @@ class Cordon:
         if inventory is not None and inventory.has_uuids:
             # The cordoned card is not there, or the asked one does not exist.
             return False
-        if device_kind(device) == "number" and self.index is not None:
+        if device_kind(device) == NUMBER and self.index is not None:
             return device == str(self.index)
         return device_kind(device) != device_kind(self.device)
 

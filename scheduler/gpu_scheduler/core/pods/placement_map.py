@@ -26,6 +26,8 @@ MAX_NUMBER: Final = 2**31 - 1
 """Largest index and GPU number: Kubernetes' ordinals and CUDA's devices are 32-bit signed integers. No text of
 hostile length ever reaches int()."""
 
+NUMBER: Final = "number"
+"""The kind of a name that is the device's index."""
 _MAX_NODE: Final = 253
 _SHORT: Final = 256
 """Longest text of a line's GPUs that is cached."""
@@ -149,7 +151,7 @@ def parse_number(text: str) -> int | None:
 def device_kind(text: str) -> str | None:
     """Return how `text` names a device: `number`, `GPU` or `MIG`; None if it names no device."""
     if parse_number(text) is not None:
-        return "number"
+        return NUMBER
     # Lower case only, as nvidia-smi prints them: one device must have one spelling, or it could be held twice.
     return text[:3] if _UUID.fullmatch(text) else None
 
