@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -18,12 +19,22 @@ from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 Json = dict[str, Any]
 
 NAME: Final = "gpu-scheduler"
 PORT: Final = "40001"
+DESTROY: Final = "playbooks/destroy.yml"
+CONTEXT: Final = f"kind-{NAME}"
+OURS: Final = (CONTEXT, f"https://127.0.0.1:{PORT}")
+OTHERS: Final = (
+    ("kind-other", "https://127.0.0.1:40002"),
+    ("prod", "https://prod.example.com"),
+    ("kind-gpu-scheduler-2", "https://127.0.0.1:40003"),
+    ("gpu-scheduler", "https://10.0.0.1:6443"),
+)
+REMOVAL: Final = f"docker rm --force --volumes {NAME}-control-plane {NAME}-worker"
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id").read_text()
 # All programs with which a play, or Ansible itself, could change a host.
 PROGRAMS: Final = (
     *("docker", "kind", "kubectl", "dockerd", "start-stop-daemon", "systemctl", "service", "iptables", "ip6tables"),

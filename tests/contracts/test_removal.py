@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import yaml
 
-from tests.contracts.host import NAME, PORT, Host, kubeconfig, nodes, without
+from tests.contracts.host import (
+    BOOT,
+    CONTEXT,
+    DESTROY,
+    NAME,
+    OTHERS,
+    OURS,
+    REMOVAL,
+    Host,
+    kubeconfig,
+    nodes,
+    without,
+)
 from tests.contracts.roles import ROOT
 
-DESTROY: Final = "playbooks/destroy.yml"
-CONTEXT: Final = f"kind-{NAME}"
-OURS: Final = (CONTEXT, f"https://127.0.0.1:{PORT}")
-OTHERS: Final = (
-    ("kind-other", "https://127.0.0.1:40002"),
-    ("prod", "https://prod.example.com"),
-    ("kind-gpu-scheduler-2", "https://127.0.0.1:40003"),
-    ("gpu-scheduler", "https://10.0.0.1:6443"),
-)
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ELSEWHERE: Final = "/home/somebody/gpu-scheduler"
-RM: Final = f"docker rm --force --volumes {NAME}-control-plane {NAME}-worker"
 UP: Final = ("site.yml", "--tags", "kind_cluster")
-BOOT: Final = Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 @pytest.fixture
@@ -64,22 +67,6 @@ def test_existing_inventory_touches_nothing_of_this_host(
     assert "changed=0" in run.output
 
 
-@pytest.mark.parametrize("playbook", ["status", "verify"])
-def test_status_and_verify_of_an_existing_cluster_run_kubectl_alone(host: Host, playbook: str) -> None:
-    """`make status` and `make verify` start no engine and edit nothing on this host, whatever the cluster answers."""
-    host.containers, host.answers = nodes(ROOT), False
-    host.marker.write_text(f"detached {BOOT}")
-    host.kubeconfig.write_text(kubeconfig(OURS, *OTHERS, current=CONTEXT))
-    before = host.kubeconfig.read_bytes()
-
-    run = host.play(f"playbooks/{playbook}.yml", "existing", kube_context="prod")
-
-    assert run.calls
-    assert {call[0] for call in run.calls} == {"kubectl"}
-    assert run.changes() == []
-    assert host.kubeconfig.read_bytes() == before
-
-
 @pytest.mark.promise("down-1", "down-4")
 @pytest.mark.parametrize("options", [(), ("--check",)], ids=["", "in check mode"])
 def test_kind_inventory_removes_its_own_cluster_alone(host: Host, options: tuple[str, ...]) -> None:
@@ -95,7 +82,7 @@ def test_kind_inventory_removes_its_own_cluster_alone(host: Host, options: tuple
     run = host.play(DESTROY, "kind", *options)
 
     assert run.status == 0, run.output
-    assert run.changes() == ([] if options else [RM])
+    assert run.changes() == ([] if options else [REMOVAL])
     assert yaml.safe_load(host.kubeconfig.read_text()) == without(text, [] if options else [CONTEXT])
     assert set(other) <= host.left()
 
@@ -109,7 +96,7 @@ def test_last_cluster_takes_network_and_kubeconfig_with_it(host: Host) -> None:
     run = host.play(DESTROY, "kind")
 
     assert run.status == 0, run.output
-    assert run.changes() == [RM, "docker network rm kind"]
+    assert run.changes() == [REMOVAL, "docker network rm kind"]
     assert not host.kubeconfig.exists()
 
 
@@ -121,7 +108,7 @@ def test_network_that_was_there_before_stays(host: Host) -> None:
     run = host.play(DESTROY, "kind")
 
     assert run.status == 0, run.output
-    assert run.changes() == [RM]
+    assert run.changes() == [REMOVAL]
 
 
 @pytest.mark.promise("down-3")
@@ -164,19 +151,6 @@ def test_context_of_the_same_name_is_not_written_over(host: Host) -> None:
     assert "leads to https://gpu.example.com, and a kind cluster is on this host" in run.output
 
 
-def test_cluster_of_an_older_version_is_known_by_the_kubeconfig(host: Host) -> None:
-    """Nodes without a mark are ours if the inventory's kubeconfig has their address; their network stays."""
-    host.containers = nodes()
-    text = kubeconfig(OURS, OTHERS[1], current="prod")
-    host.kubeconfig.write_text(text)
-
-    run = host.play(DESTROY, "kind")
-
-    assert run.status == 0, run.output
-    assert run.changes() == [RM]
-    assert yaml.safe_load(host.kubeconfig.read_text()) == without(text, [CONTEXT])
-
-
 @pytest.mark.promise("down-4")
 def test_context_of_the_same_name_that_leads_elsewhere_stays(host: Host) -> None:
     """A context kind-NAME of another cluster stays, byte for byte, while our cluster is removed."""
@@ -187,60 +161,6 @@ def test_context_of_the_same_name_that_leads_elsewhere_stays(host: Host) -> None
     run = host.play(DESTROY, "kind")
 
     assert run.status == 0, run.output
-    assert run.changes() == [RM]
+    assert run.changes() == [REMOVAL]
     assert host.kubeconfig.read_bytes() == before
     assert "it leads to https://gpu.example.com" in run.output
-
-
-def test_nothing_is_removed_where_no_engine_answers(host: Host) -> None:
-    """If the engine does not answer, its cluster may still exist and keeps its kubeconfig."""
-    host.answers = False
-    host.kubeconfig.write_text(kubeconfig(OURS, current=CONTEXT))
-    before = host.kubeconfig.read_bytes()
-
-    run = host.play(DESTROY, "kind")
-
-    assert run.status == 0, run.output
-    assert run.changes() == []
-    assert host.kubeconfig.read_bytes() == before
-    assert "No container engine answers, so nothing was removed" in run.output
-
-
-def test_other_name_leaves_the_cluster_of_this_one(host: Host) -> None:
-    """An inventory with another cluster_name does not remove the cluster that the same checkout created before."""
-    host.containers = nodes(ROOT, network=True)
-    host.kubeconfig.write_text(kubeconfig(OURS, current=CONTEXT))
-    before = host.kubeconfig.read_bytes()
-
-    run = host.play(DESTROY, "kind", cluster_name="gpu-scheduler-2")
-
-    assert run.status == 0, run.output
-    assert run.changes() == []
-    assert host.kubeconfig.read_bytes() == before
-
-
-STOP: Final = "start-stop-daemon --stop --oknodo --retry TERM/30/KILL/5 --pidfile"
-
-
-@pytest.mark.parametrize(
-    ("marker", "others", "stopped"),
-    [
-        pytest.param(f"detached {BOOT}", False, STOP, id="we started it"),
-        pytest.param(f"systemd {BOOT}", False, "systemctl stop docker", id="we started it by systemd"),
-        pytest.param(f"detached {BOOT}", True, "", id="we started it and others run in it"),
-        pytest.param("systemd 2d2e-of-an-earlier-boot\n", False, "", id="systemd started it when the host booted"),
-    ],
-)
-def test_engine_is_stopped_only_where_we_started_it(host: Host, marker: str, stopped: str, *, others: bool) -> None:
-    """The engine is stopped only if we started it and no container is left in it."""
-    host.containers = {**nodes(ROOT), **(nodes(name="gpu-scheduler-2") if others else {})}
-    engine = host.folder / "engine"
-    if marker:
-        (engine / "started").write_text(marker)
-
-    # An engine of our own is identified by its folder: its socket is used by no other program.
-    run = host.play(DESTROY, "kind", engine_dir=str(engine))
-
-    assert run.status == 0, run.output
-    assert run.changes()[0] == RM
-    assert [call[: len(stopped)] for call in run.changes()[1:]] == ([stopped] if stopped else [])

@@ -55,7 +55,9 @@ PACKAGE_COVERED: Final = 95
 SIMULATED: Final = "simulator/tests/test_soak.py"
 BUGS: Final = "simulator/tests/test_bugs.py"
 """Belongs to suite mutants: it shows that the simulator would notice a bug."""
-HOST_PLAYS: Final = tuple(f"tests/contracts/test_{name}.py" for name in ("images", "node_image_age", "preflight"))
+HOST_PLAYS: Final = tuple(
+    f"tests/contracts/test_{name}.py" for name in ("images", "node_image_age", "preflight", "host_states")
+)
 """Belong to suite plays: a play in most of their tests, which takes seconds; and no promise."""
 
 INTEGRATION: Final = "tests/integration"
