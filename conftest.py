@@ -1,6 +1,6 @@
 """Hooks for every suite: which tests are collected, how long a test may take, and how failures are reported.
 
-Tests that are marked `long` run only with `-m long`, those in tests/cluster only with `--cluster`.
+Tests that are marked `long` or `plays` run only with `-m`, those in tests/cluster only with `--cluster`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 CONTRACT: Final = ROOT / "docs" / "contract.md"
 FOLDERS: Final = ("scheduler/tests", "check/tests", "simulator/tests", "tests")
 BEYOND_THE_GATE: Final = ("tests/cluster/redeploy/", "tests/cluster/healing/", "tests/cluster/isolation/")
-"""Tests that only `make test-all` runs. Tests marked long are not collected either."""
+"""Tests that only `make test-all` runs. Tests marked long or plays are not collected either."""
 LINE: Final = re.compile(r"- \*\*(?P<id>[^*]*)\*\* +(?P<text>.*)")
 ID: Final = re.compile(r"[a-z]+-[1-9][0-9]*")
 

@@ -13,6 +13,8 @@ from tests.contracts.roles import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.plays
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:

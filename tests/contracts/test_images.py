@@ -18,6 +18,8 @@ from tests.waiting import limit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.plays
+
 REGISTRY: Final = "registry.example.com/team"
 SCHEDULER: Final = f"{REGISTRY}/gpu-scheduler:1"
 CHECK: Final = f"{REGISTRY}/gpu-scheduler-check:1"

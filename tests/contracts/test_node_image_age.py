@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.plays
+
 FILES: Final = ROOT / "roles" / "node_image" / "files" / "go"
 KEYS: Final = {"node": "aaaaaaaaaaaa", "python": "bbbbbbbbbbbb"}
 # Nothing listens there.

@@ -17,6 +17,8 @@ from tests.waiting import limit
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.plays
+
 # A name of its own, so that no cluster of that name exists and every check of the host applies.
 CLUSTER = "no-such-cluster"
 

@@ -231,10 +231,23 @@ MATRIX: Final = {
         },
     ),
 }
+IN_THE_GATE: Final = (
+    "what the chart does by itself",
+    "a webhook on its nodes' network, with callers that prove who they are",
+    "the kubelet's driver of declared GPUs",
+    "another scheduler's name, strategy and limits",
+)
+"""The rows that `make test` runs, a play each. Between them each role has inputs."""
 
 
 @pytest.mark.promise("up-13")
-@pytest.mark.parametrize("inputs", MATRIX.values(), ids=MATRIX)
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param(inputs, id=name, marks=() if name in IN_THE_GATE else pytest.mark.plays)
+        for name, inputs in MATRIX.items()
+    ],
+)
 def test_chart_and_manifests_make_the_same_objects(inputs: Inputs, tmp_path: Path) -> None:
     """Every object, every field; what only Helm or only kubectl needs is named in `without_what_differs`."""
     values = {**inputs.values, "image": {"repository": IMAGE, "tag": "1.2.3", **inputs.values.get("image", {})}}
@@ -276,6 +289,7 @@ def test_every_pod_of_the_chart_is_denied_what_nothing_allows(namespace: str, tm
     assert not connects(installed, tester, scheduler, Port(8080))
 
 
+@pytest.mark.plays
 @pytest.mark.parametrize("openshift", [False, True], ids=["anywhere", "on OpenShift"])
 def test_check_chart_and_manifests_make_the_same_objects(openshift: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a row
     """The same for the check service, with a map that has comments and blank lines."""

@@ -246,6 +246,7 @@ def test_the_operator_makes_scrapes_of_all_programs_and_loads_the_alerts(site: S
             assert "gpu-scheduler" in site.typed(command.text)
 
 
+@pytest.mark.plays
 def test_a_dry_run_before_the_installation_says_what_would_be_created(site: Site) -> None:
     """The namespace is missing, and the API server answers nothing about objects in it."""
     done = site.play("--check", observability_namespace="none-yet").succeeded()

@@ -154,6 +154,7 @@ def test_dry_run_on_an_empty_cluster_shows_what_a_run_would_create(cluster: Clus
     assert "PRIVATE KEY" not in output
 
 
+@pytest.mark.plays
 @pytest.mark.promise("up-11")
 @pytest.mark.parametrize(("isolation", "shown"), [("env", False), ("dra", True)])
 def test_dry_run_shows_drivers_only_with_isolation_dra(cluster: Cluster, isolation: str, shown: bool) -> None:  # noqa: FBT001 - of a table
@@ -171,6 +172,7 @@ def test_dry_run_shows_drivers_only_with_isolation_dra(cluster: Cluster, isolati
         assert (f"+++ after: {name}\n" in output) is shown, name
 
 
+@pytest.mark.plays
 @pytest.mark.promise("up-11", "up-12")
 def test_policies_are_seen_through_those_of_others(cluster: Cluster) -> None:
     """The probe pods have what other policies demand, so that ours answer.

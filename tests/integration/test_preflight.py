@@ -108,6 +108,7 @@ def test_documented_rights_suffice_to_apply_and_remove_everything(plane: Control
             plane.kube.call("PUT", f"/api/v1/namespaces/{name}/finalize", namespace)
 
 
+@pytest.mark.plays
 @pytest.mark.parametrize("isolation", ["env", "dra"])
 def test_user_with_the_documented_rights_passes(plane: ControlPlane, tmp_path: Path, isolation: str) -> None:
     """Preflight finds nothing to say, and changes nothing."""
@@ -232,6 +233,7 @@ def test_own_objects_pass_and_others_do_not(plane: ControlPlane, tmp_path: Path)
     assert access.foreign_objects(cluster, rows) == {"field manager flux": ["ConfigMap owners/foreign"]}
 
 
+@pytest.mark.plays
 def test_fix_nodes_writes_a_map_once(plane: ControlPlane, tmp_path: Path) -> None:
     """`--check` only shows the map. Then it is written, preflight accepts it, and another run changes nothing."""
     inventory = tmp_path / "mine"

@@ -228,6 +228,7 @@ def _messages(result: Run) -> str:
     return " ".join(result.output.split())
 
 
+@pytest.mark.plays
 @pytest.mark.promise("down-5")
 def test_check_mode_shows_what_would_go_and_changes_nothing(site: Site) -> None:
     """`make uninstall ARGS=--check` names objects of every role, and every object stays as it is."""
@@ -256,6 +257,7 @@ def _reserve(site: Site, namespace: str, pod: str) -> str:
     return path
 
 
+@pytest.mark.plays
 @pytest.mark.promise("down-5")
 def test_drivers_stay_while_pods_have_their_gpus(site: Site, tmp_path: Path) -> None:
     """Without a driver the kubelet could not end these pods: nothing is removed, and the sentence names them.
@@ -302,6 +304,7 @@ def test_uninstall_leaves_what_others_have_and_the_kinds(site: Site, tmp_path: P
     assert "2 pods wait for schedulerName gpu-scheduler" in _messages(result)
 
 
+@pytest.mark.plays
 @pytest.mark.promise("down-5")
 def test_second_run_changes_nothing(site: Site) -> None:
     """Pods of ours are created as any pod is: nobody is asked about them any more."""
@@ -314,6 +317,7 @@ def test_second_run_changes_nothing(site: Site) -> None:
     site.plane.kube.create("/api/v1/namespaces/team/pods", objects.pod("later"))
 
 
+@pytest.mark.plays
 @pytest.mark.promise("down-5")
 def test_kinds_go_where_they_are_asked_to(site: Site) -> None:
     """With `delete_crds=true` GPUWorkloads and GPUNodes go with their kinds, and the pods of GPUWorkloads stay."""

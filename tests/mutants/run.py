@@ -68,7 +68,7 @@ class Tree:
 
     def test(self, tests: tuple[str, ...], *options: str) -> tuple[int | None, str]:
         """Run these tests; return pytest's exit code (None if they took too long) and its output."""
-        command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests)
+        command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", *options, *tests)
         # No compiled files: two patches within a second can leave a file of the same age and size, and Python would use
         # the old one. No SUITES_FAILURES: a test that fails here is not a failure of the suite. The copy's own roles.
         environment = {

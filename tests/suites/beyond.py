@@ -9,17 +9,8 @@ import random
 import sys
 from typing import TYPE_CHECKING, Final
 
-from tests.suites.gate import (
-    BENCHMARK,
-    BUGS,
-    CONTRACT_WORKERS,
-    FAULTS,
-    HOST_PLAYS,
-    INTEGRATION,
-    false_clocks,
-    scenario,
-)
-from tests.suites.steps import Step, Suite, by_file, programs, pytest
+from tests.suites.gate import BENCHMARK, BUGS, FAULTS, INTEGRATION, false_clocks, scenario
+from tests.suites.steps import ROOT, Step, Suite, by_file, git_files, programs, pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +33,8 @@ SWEEPS: Final = (
     f"{INTEGRATION}/test_plan_oracle.py",
     "simulator/tests/test_soak.py",
 )
+# A play uses one core, and the API server beside it a part of one.
+PLAY_WORKERS: Final = 2
 SOAK_STEPS: Final = 400_000
 """Steps of the simulator in virtual time: about 7 minutes of two cores."""
 
@@ -57,7 +50,7 @@ def _long() -> Suite:
 
 
 def _benchmark() -> Suite:
-    return Suite((programs(), pytest(BENCHMARK)))
+    return Suite((programs(), pytest(*BENCHMARK)))
 
 
 def _mutants() -> Suite:
@@ -66,7 +59,9 @@ def _mutants() -> Suite:
 
 
 def _plays() -> Suite:
-    return Suite((by_file(CONTRACT_WORKERS, *HOST_PLAYS),))
+    """Run each file that has tests marked `plays`, whole: some of its tests begin where an earlier one ended."""
+    files = (name for name in git_files("tests/**/test_*.py") if "pytest.mark.plays" in (ROOT / name).read_text())
+    return Suite((programs(), by_file(PLAY_WORKERS, "-m", "not long", *files)))
 
 
 def _soak() -> Suite:

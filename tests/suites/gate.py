@@ -55,14 +55,9 @@ PACKAGE_COVERED: Final = 95
 SIMULATED: Final = "simulator/tests/test_soak.py"
 BUGS: Final = "simulator/tests/test_bugs.py"
 """Belongs to suite mutants: it shows that the simulator would notice a bug."""
-HOST_PLAYS: Final = tuple(
-    f"tests/contracts/test_{name}.py" for name in ("images", "node_image_age", "preflight", "host_states")
-)
-"""Belong to suite plays: a play in most of their tests, which takes seconds; and no promise."""
-
 INTEGRATION: Final = "tests/integration"
-BENCHMARK: Final = f"{INTEGRATION}/test_benchmark.py"
-"""Belongs to suite benchmark: it measures speed and covers no promise."""
+BENCHMARK: Final = (f"{INTEGRATION}/test_benchmark.py", f"{INTEGRATION}/test_benchmark_limit.py")
+"""Belong to suite benchmark: they measure speed, or test what measures it, and cover no promise."""
 FAULTS: Final = f"{INTEGRATION}/faults"
 PAGES: Final = f"{INTEGRATION}/pages"
 # More workers than cores, because many tests wait for a program, a back-off or a lease.
@@ -135,13 +130,12 @@ def _compiler() -> tuple[Step, ...]:
 
 
 def _contracts() -> Suite:
-    ignored = (f"--ignore={path}" for path in HOST_PLAYS)
-    return Suite((by_file(CONTRACT_WORKERS, "tests/contracts", "tests/bench", *ignored),))
+    return Suite((by_file(CONTRACT_WORKERS, "tests/contracts", "tests/bench"),))
 
 
 def _integration() -> Suite:
     return Suite(
-        (programs(), by_file(WORKERS, INTEGRATION, *(f"--ignore={path}" for path in (FAULTS, PAGES, BENCHMARK))))
+        (programs(), by_file(WORKERS, INTEGRATION, *(f"--ignore={path}" for path in (FAULTS, PAGES, *BENCHMARK))))
     )
 
 

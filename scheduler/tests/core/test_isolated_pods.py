@@ -154,8 +154,8 @@ def test_a_count_never_gets_a_held_gpu() -> None:
     assert bind_of(isolated("train-0", None, annotations=COUNT), taken, policy=policy).placement.node == "node2"
 
 
-def test_a_count_passes_the_last_look_beside_a_number_that_no_gpu_has() -> None:
-    """Otherwise it is decided again and again: a strategy chooses by index, and the last look compares UUIDs."""
+def test_a_count_is_bound_beside_a_number_that_no_gpu_has() -> None:
+    """A strategy chooses by index, and the check before the Binding compares UUIDs: both must agree."""
     pending, known = isolated("train-0", None, annotations=COUNT), nodes(KNOWN[0])
     holders = ledger(running("old-0", "node1", "0=node1:7"), known=known)
     found = decided(pending, holders, known)
