@@ -63,6 +63,8 @@ PAGES: Final = f"{INTEGRATION}/pages"
 # More workers than cores, because many tests wait for a program, a back-off or a lease.
 WORKERS: Final = 4
 FAULT_WORKERS: Final = 6
+# Each has a cluster with everything installed.
+ATTACK_WORKERS: Final = 2
 # Most tests run plays, which use the processor; each worker renders all roles once.
 CONTRACT_WORKERS: Final = 2
 OF_THEIR_OWN: Final = {
@@ -140,7 +142,7 @@ def _integration() -> Suite:
 
 
 def _attacks() -> Suite:
-    return Suite((programs(), pytest("tests/attacks")))
+    return Suite((programs(), by_file(ATTACK_WORKERS, "tests/attacks")))
 
 
 def _faults() -> Suite:
