@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_scheduler.cli.installation import Installation
-from gpu_scheduler.cli.options import Options, Output
+from gpu_scheduler.cli.options import FailedError, Options, Output
 from gpu_scheduler.cli.snapshot import read_node, read_pod
 from gpu_scheduler.cli.verbs.explain import explain
 from gpu_scheduler.cli.verbs.plan import plan
@@ -19,7 +19,7 @@ from gpu_scheduler.cli.verbs.watch_state import WatchState
 from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.resource_slices import read_slice
 from tests import objects
-from tests.cli.scripted_cluster import cluster, deployment, device, items, node, pod
+from tests.cli.scripted_cluster import MISSING, cluster, deployment, device, items, node, pod
 from tests.cli.stored import with_storage
 from tests.kube.server import Reply
 
@@ -40,6 +40,7 @@ SLICE = {
     "spec": {"driver": DRIVER, "nodeName": "node1", "pool": POOL, "devices": GPUS},
 }
 OWN = "gpu-scheduler-0123"
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates/one"
 DENIED = Reply(403, {"message": 'User "jane" cannot list it'})
 NODE = node("node1")
 
@@ -75,13 +76,19 @@ CLAIMS = claim("ml", OWN, 0, "uid-a-0"), claim("team", "training", 1)
 
 
 @asynccontextmanager
-async def isolating(tmp_path: Path, *pods: Object, claims: tuple[Object, ...] = CLAIMS) -> AsyncIterator[Options]:
-    """Run a cluster with three GPUs, of which claims hold two. Pod `a-0` has the one claim; others have the other."""
+async def isolating(
+    tmp_path: Path, *pods: Object, claims: tuple[Object, ...] = CLAIMS, template: Reply = MISSING
+) -> AsyncIterator[Options]:
+    """Run a cluster with three GPUs, of which claims hold two. Pod `a-0` has the one claim; others have the other.
+
+    `template` answers for ResourceClaimTemplate `one`.
+    """
     settings = deployment(ISOLATION="dra")
     parts = {"slices": items(SLICE), "claims": items(*claims), "deployment": settings}
     listed = (isolated("a-0"), WAITS, *pods)
     async with cluster(tmp_path, nodes=items(NODE), pods=items(*listed), **parts) as (server, options):
         with_storage(server)
+        server.on("GET", TEMPLATES, template)
         for each in listed:
             server.on("GET", f"/api/v1/namespaces/ml/pods/{each['metadata']['name']}", Reply(body=each))
         yield options
@@ -187,6 +194,100 @@ async def test_explain_and_plan_read_the_own_claim_of_a_pod(tmp_path: Path, caps
     assert f"NotEnoughGpus: cannot get 1 GPU of known UUID {wanted}" in found["held"][1]
     assert found["missing"][0] == "waits"
     assert "GpuNotFound: cannot find ResourceClaim ml/mine" in found["missing"][1]
+
+
+V1 = "resource.k8s.io/v1"
+ONE = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}
+TEMPLATE: Object = {
+    "apiVersion": V1,
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "one", "namespace": "ml"},
+    "spec": {"spec": ONE},
+}
+
+
+def bringing(replicas: int, **claim: str) -> Object:
+    """Return a StatefulSet whose pods bring a claim of their own."""
+    used = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"schedulerName": "gpu-scheduler", "containers": [used], "resourceClaims": [{"name": "gpu", **claim}]}
+    metadata = {"name": "own", "namespace": "ml"}
+    body = {"replicas": replicas, "template": {"spec": spec}}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": body}
+
+
+def written(folder: Path, *bodies: Object) -> str:
+    """Write manifests. Return their file."""
+    file = folder / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(bodies)}))
+    return str(file)
+
+
+WANTED: dict[str, tuple[tuple[Object, ...], Reply, str]] = {
+    "of a template beside it": (
+        (TEMPLATE, bringing(2, resourceClaimTemplateName="one")),
+        MISSING,
+        "NotEnoughGpus: cannot get 1 GPU of known UUID",
+    ),
+    "of a template of the cluster": (
+        (bringing(2, resourceClaimTemplateName="one"),),
+        Reply(body=TEMPLATE),
+        "NotEnoughGpus: cannot get 1 GPU of known UUID",
+    ),
+    "that all of them name": (
+        ({**TEMPLATE, "kind": "ResourceClaim", "spec": ONE}, bringing(2, resourceClaimName="one")),
+        MISSING,
+        "GpuHeld: cannot use ResourceClaim ml/one: its GPUs are allocated for 1 other pod",
+    ),
+}
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.parametrize(("manifests", "template", "message"), WANTED.values(), ids=WANTED)
+async def test_manifests_bring_claims_of_their_own(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    manifests: tuple[Object, ...],
+    template: Reply,
+    message: str,
+) -> None:
+    """One GPU is free: the first pod of a StatefulSet gets it by its claim, and the second waits."""
+    async with isolating(tmp_path, template=template) as options:
+        assert await plan(json_of(options), filename=[written(tmp_path, *manifests)]) == 1
+        first, second = item(capsys)["pods"]
+        assert await explain(json_of(options), filename=[written(tmp_path, *manifests)]) == 1
+        placeable, waiting = json.loads(capsys.readouterr().out)["items"]
+
+    assert (first["name"], first["outcome"], first["node"], first["devices"]) == (
+        "own-0",
+        "fits",
+        "node1",
+        [objects.gpu(2)],
+    )
+    assert (second["name"], second["outcome"]) == ("own-1", "waits")
+    assert message in second["message"]
+    assert placeable["state"] == "placeable"
+    assert message in waiting["sentence"]
+
+
+async def test_a_claim_with_an_unreadable_spec_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its pods say why."""
+    claim = {**TEMPLATE, "kind": "ResourceClaim", "spec": 7}
+    async with isolating(tmp_path) as options:
+        assert await plan(json_of(options), filename=[written(tmp_path, claim, bringing(1, resourceClaimName="one"))])
+    (only,) = item(capsys)["pods"]
+
+    assert only["message"].startswith("Unsupported: cannot place a pod by ResourceClaim ml/one: its spec has fields")
+
+
+async def test_a_template_that_is_nowhere_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The claim cannot be made. Without the right to read it, the right is named."""
+    file = written(tmp_path, bringing(1, resourceClaimTemplateName="one"))
+    async with isolating(tmp_path) as options:
+        await plan(json_of(options), filename=[file])
+        assert "it is not made from its template yet" in item(capsys)["pods"][0]["message"]
+    async with isolating(tmp_path, template=DENIED) as options:
+        with pytest.raises(FailedError, match="kubectl auth can-i get resourceclaimtemplates"):
+            await plan(json_of(options), filename=[file])
 
 
 @pytest.mark.promise("isolate-11")

@@ -10,19 +10,21 @@ from gpu_scheduler.cli.explaining.views import Named, denied_view, explanation_v
 from gpu_scheduler.cli.manifests.admission import admitted
 from gpu_scheduler.cli.manifests.controllers import pods_of
 from gpu_scheduler.cli.options import RefusedInputError
+from gpu_scheduler.cli.planning.gpu_claims import GpuClaims
 from gpu_scheduler.cli.planning.planner import Planner
 from gpu_scheduler.core.explanation.explain import explain
 from gpu_scheduler.scheduler.ports import InputKind
 from gpu_scheduler.webhook.review import Deny
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpu_scheduler.cli.explaining.views import View
     from gpu_scheduler.cli.live_cluster import LiveCluster
-    from gpu_scheduler.cli.manifests.controllers import ExpectedPod
+    from gpu_scheduler.cli.manifests.controllers import ExpectedPod, Object
     from gpu_scheduler.cli.manifests.documents import Manifest
     from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.kube.http.client import ApiClient
 
 
 class Explainer:
@@ -48,7 +50,7 @@ class Explainer:
         listed = self._dry_run.pod(pod.ref.uid)
         return None if listed is None else self._explained(listed, named(listed))
 
-    def explain_manifests(self, manifests: Iterable[Manifest], namespace: str) -> Iterator[View]:
+    async def explain_manifests(self, api: ApiClient, manifests: Iterable[Manifest], namespace: str) -> list[View]:
         """Explain the pods of manifests in order, each as if those before it were placed.
 
         `namespace` is that of objects that name none. RefusedInputError if no object makes pods.
@@ -59,15 +61,22 @@ class Explainer:
                 f"cannot explain {', '.join(str(manifest) for manifest, _ in made)}: it makes no pods; "
                 "name a Pod, or an object that makes pods (example: gpu-scheduler explain -f train.yaml)"
             )
+        gpu_claims = GpuClaims((manifest, manifest.namespace or namespace) for manifest, _ in made)
+        await gpu_claims.read_templates(api, (pod for _, pods in made for pod in pods or ()))
+        for claim in gpu_claims.claims:
+            self._planner.add_gpu_claim(claim)
+        views = []
         for manifest, pods in made:
             if (manifest.api_version, manifest.kind) == ("v1", "PersistentVolumeClaim"):
                 given = manifest.body["metadata"]
                 self._planner.add_claim({**manifest.body, "metadata": {"namespace": namespace, **given}})
-            for pod in pods or ():
-                yield self._explain_expected(pod)
+            views += [self._explain_expected(*gpu_claims.made_for(pod)) for pod in pods or ()]
+        return views
 
-    def _explain_expected(self, expected: ExpectedPod) -> View:
+    def _explain_expected(self, expected: ExpectedPod, gpu_claims: Iterable[Object]) -> View:
         uid = f"expected-{next(self._numbers)}"
+        for claim in gpu_claims:
+            self._planner.add_gpu_claim(claim)
         for claim in expected.claims:
             self._planner.add_claim(claim)
         pod = admitted(expected, uid, self._now, self._scheduler_name)
@@ -80,7 +89,7 @@ class Explainer:
             return settled
         self._replace(pod)
         view = self._explained(pod, shown)
-        self._dry_run.decide(uid)
+        self._planner.decide(uid)
         return view or {}
 
     def _explained(self, pod: Pod, shown: Named) -> View | None:

@@ -10,6 +10,7 @@ import msgspec
 from gpu_scheduler.cli.manifests.controllers import pods_of
 from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.cli.planning.controllers import read_scaled
+from gpu_scheduler.cli.planning.gpu_claims import KINDS, GpuClaims
 from gpu_scheduler.cli.planning.what_ifs import SCALABLE
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.storage import read_class, read_volume
@@ -58,6 +59,7 @@ class PlannedObjects:
         """
         self._namespace = namespace
         self._objects = [self._object(each, strict=strict) for each in manifests]
+        self._gpu_claims = GpuClaims((each.manifest, each.namespace) for each in self._objects)
 
     @property
     def makers(self) -> set[Maker]:
@@ -77,6 +79,10 @@ class PlannedObjects:
             manifest = await read_scaled(api, self._namespace, scale)
             self._objects.append(self._of(manifest, self._namespace, scale.replicas))
 
+    async def read_templates(self, api: ApiClient) -> None:
+        """Read the ResourceClaimTemplates of the cluster that the pods name."""
+        await self._gpu_claims.read_templates(api, (pod for each in self._objects for pod in each.pods or ()))
+
     def needs_default_class(self) -> bool:
         """Whether a new claim may name no storage class."""
         return any(
@@ -85,7 +91,7 @@ class PlannedObjects:
         )
 
     def add_storage(self, planner: Planner) -> None:
-        """Add classes and volumes of the manifests, then claims: they exist before the pods are decided."""
+        """Add classes and volumes of the manifests, then claims of both kinds: they exist before pods are decided."""
         for each in self._objects:
             kind = each.manifest.api_version, each.manifest.kind
             if kind in _STORAGE:
@@ -99,6 +105,8 @@ class PlannedObjects:
             if (each.manifest.api_version, each.manifest.kind) == _CLAIM:
                 metadata = {**each.manifest.body["metadata"], "namespace": each.namespace}
                 planner.add_claim({**each.manifest.body, "metadata": metadata})
+        for claim in self._gpu_claims.claims:
+            planner.add_gpu_claim(claim)
 
     def admit(self, planner: Planner) -> tuple[list[AdmittedPod], list[str]]:
         """Return the pods of all objects, and the names of objects that have no pods of this scheduler."""
@@ -107,9 +115,16 @@ class PlannedObjects:
         for each in self._objects:
             manifest = each.manifest
             removes = manifest.kind in SCALABLE and manifest.kind != "Job"
-            ours = planner.admit(each.maker, each.pods or (), removes=removes)
+            made = [self._gpu_claims.made_for(pod) for pod in each.pods or ()]
+            for claim in (claim for _, claims in made for claim in claims):
+                planner.add_gpu_claim(claim)
+            ours = planner.admit(each.maker, (pod for pod, _ in made), removes=removes)
             found += ours
-            if not ours and each.pods != () and (manifest.api_version, manifest.kind) not in {*_STORAGE, _CLAIM}:
+            if (
+                not ours
+                and each.pods != ()
+                and (manifest.api_version, manifest.kind) not in {*_STORAGE, _CLAIM, *KINDS}
+            ):
                 left_out.append(f"{manifest.kind} {manifest.name or manifest.generate_name}")
         return found, left_out
 

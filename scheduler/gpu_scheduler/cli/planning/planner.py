@@ -21,6 +21,7 @@ from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.volumes import Volume
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import number_of
+from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.storage import read_claim
 from gpu_scheduler.scheduler.ports import InputKind
@@ -159,6 +160,12 @@ class Planner:
         if claim.volume is None and storage_class is not None and not storage_class.waits_for_consumer:
             self._provision(claim)
 
+    def add_gpu_claim(self, body: Object) -> None:
+        """Add a ResourceClaim of a user, unless one of its name is there. The wait of its pods says what is wrong."""
+        _, claim = read_allocated_claim(msgspec.json.encode(body))
+        if self._dry_run.cluster.claims.find(claim.namespace, claim.name) is None:
+            self._dry_run.apply(InputKind.DEVICE_CLAIM, claim)
+
     def admit(self, maker: Maker, expected: Iterable[ExpectedPod], *, removes: bool) -> list[AdmittedPod]:
         """Return the pods of one object, except those of other schedulers.
 
@@ -198,6 +205,15 @@ class Planner:
         pod = admitted(expected, next(self._uids), self._now, self._scheduler_name)
         planned = self._new(expected, pod, maker_of(evicted), Cause.EVICTED)
         self.pods.append(replace(planned, replaces=evicted))
+
+    def decide(self, uid: str) -> Decision | None:
+        """Decide on a pod that was applied. A claim of its own is then allocated for it alone."""
+        decision = self._dry_run.decide(uid)
+        for claim in decision.claims if isinstance(decision, Bind) else ():
+            if claim.of_user is not None:
+                allocated = replace(claim.of_user, devices=claim.devices, pods=(uid,), awaits_others=False)
+                self._dry_run.apply(InputKind.DEVICE_CLAIM, allocated)
+        return decision
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.scheduler_name == self._scheduler_name
@@ -240,9 +256,9 @@ class Planner:
 
     def _decided(self, pod: Pod, cause: Cause) -> PlannedPod:
         """Decide on a pod of the dry run, and on its volumes where its node must be known first."""
-        decision = self._dry_run.decide(pod.ref.uid)
+        decision = self.decide(pod.ref.uid)
         while isinstance(decision, Wait) and decision.selection is not None and self._provision_all(pod):
-            decision = self._dry_run.decide(pod.ref.uid)
+            decision = self.decide(pod.ref.uid)
         maker, ref = maker_of(pod), pod.ref
         volumes = tuple(name for name in pod.claims if f"{ref.namespace}/{name}" in self._made)
         if isinstance(decision, Bind):

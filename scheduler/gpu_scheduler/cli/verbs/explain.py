@@ -89,5 +89,5 @@ async def _explained(
         # A pod that was bound meanwhile is read again: only the API object says why it is where it is.
         again = each if view or awaiting else await read_pod(api, each.pod.ref.namespace, each.pod.ref.name, name)
         items.append(view or awaiting or settled_view(again.pod, again.annotations, name) or {})
-    items += explainer.explain_manifests(manifests, namespace)
+    items += await explainer.explain_manifests(api, manifests, namespace)
     return items, tuple(filter(None, (*live.unread, no_workloads)))

@@ -99,6 +99,7 @@ async def planned(
     live = await read_live_cluster(api, options.system_namespace)
     for scale in what_ifs.scales:
         await objects.scale(api, scale)
+    await objects.read_templates(api)
     dry_run = live.dry_run()
     evicted = [pod for name in what_ifs.drained for pod in drain(dry_run, name)]
     evicted += [pod for name, devices in what_ifs.without for pod in break_devices(dry_run, name, devices)]
