@@ -140,6 +140,8 @@ class Tenant:
             _binding("tenant", "ClusterRole", "admin", TENANT, self.namespace.name),
         )
         self.kube = cluster.account(TENANT, self.namespace.name)
+        # The API server authorizes by its caches.
+        eventually("its rights are in force", lambda: self.kube.call("GET", self.pods)[0] == 200)
 
     def call(self, method: str, path: str, body: Object | None = None, content: str = "json") -> tuple[int, Object]:
         """One request; `content` is json, merge-patch+json, strategic-merge-patch+json or apply-patch+yaml."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _numbers = itertools.count(1)
+_FIRST: Final = ("play", "removal", "check_role", "observability", "charts", "network_policies", "preflight")
+"""Files with plays: few tests, of many seconds each. At the end, three of four workers would wait for them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files of _FIRST first."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in _FIRST)
 
 
 @pytest.fixture(scope="session")

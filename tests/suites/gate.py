@@ -136,9 +136,9 @@ def _contracts() -> Suite:
 
 
 def _integration() -> Suite:
-    return Suite(
-        (programs(), by_file(WORKERS, INTEGRATION, *(f"--ignore={path}" for path in (FAULTS, PAGES, *BENCHMARK))))
-    )
+    ignored = (f"--ignore={path}" for path in (FAULTS, PAGES, *BENCHMARK))
+    # xdist would begin with the files of most tests. Those of the longest tests come first: see its conftest.py.
+    return Suite((programs(), by_file(WORKERS, "--no-loadscope-reorder", INTEGRATION, *ignored)))
 
 
 def _attacks() -> Suite:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
 TEST_CLUSTER_LOCK: Final = CACHE / "test-cluster.lock"
-GIVE_WAY: Final = ("nice", "-n", "5")
+GIVE_WAY: Final = ("nice", "-n", "15")
 
 
 @dataclass(frozen=True, slots=True)

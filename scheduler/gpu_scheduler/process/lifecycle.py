@@ -116,11 +116,16 @@ async def cancel(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set."""
+    """Return an event that SIGTERM and SIGINT set. The signal is logged."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def handle(number: signal.Signals) -> None:
+        logging.getLogger(__name__).info("Stopping on a signal", extra={"signal": number.name})
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, handle, number)
     return stop
 
 
