@@ -142,8 +142,9 @@ def cordoned(cluster: InstalledCluster) -> Iterator[Object]:
     def settled() -> Object | None:
         found = stored(cluster)
         status = found.get("status", {})
-        kinds = {each["type"] for each in status.get("conditions", ())}
-        return found if {"Cordoned", "Ready"} <= kinds and "allocated" in status else None
+        observed = {each["type"]: each["observedGeneration"] for each in status.get("conditions", ())}
+        current = {kind for kind, generation in observed.items() if generation == found["metadata"]["generation"]}
+        return found if {"Cordoned", "Ready"} <= current and "allocated" in status else None
 
     yield eventually("scheduler and controller have written it", settled)
     cluster.kube.call("DELETE", NODE)
