@@ -55,15 +55,19 @@ class Flood:
             self._tls.verify_mode = ssl.CERT_NONE
         self.counts: Counter[str] = Counter()
         self.longest = 0.0
+        self._open = 0
         self._ending = False
 
     async def run(self, connections: int, seconds: float) -> None:
-        """Attack for `seconds`. Then count the connections that the server does not close within TIMEOUT."""
+        """Attack for `seconds`. Then count the connections that the server does not close within TIMEOUT.
+
+        One that is being opened does not count: while a server's queue is full, a kernel tries again for half a minute.
+        """
         tasks = [asyncio.create_task(self._keep_one()) for _ in range(connections)]
         await asyncio.sleep(seconds)
         self._ending = True
         _, left = await asyncio.wait(tasks, timeout=TIMEOUT)
-        self.counts["left"] = len(left)
+        self.counts["left"] = self._open
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -77,10 +81,12 @@ class Flood:
                     self._host, self._port, ssl=self._tls, local_addr=local, limit=2**14
                 )
                 self.counts["opened"] += 1
+                self._open += 1
                 began = time.monotonic()
                 try:
                     await self._act(self, streams)
                 finally:
+                    self._open -= 1
                     streams[1].transport.abort()
             self.counts["closed"] += 1
             self.longest = max(self.longest, time.monotonic() - began)
