@@ -139,6 +139,7 @@ def test_the_scheduler_has_the_arguments_and_environment_of_its_role() -> None:
         "LOG_LEVEL": "INFO",
         "SCHEDULING_INTERVAL": "5s",
         "GPU_SHARING": "same-workload",
+        "ISOLATION": "env",
         "SCHEDULING_STRATEGY": "least_utilized",
         "GPU_UTILIZATION_GOAL": "80",
         "KUBERNETES_NAMESPACE": "gpu-scheduler-system",
