@@ -491,7 +491,7 @@ STORAGE: Final = (
         'VolumeNotBound: cannot find claim "{ns}/data"; create it',
         stored("Immediate", claim=False),
         STORED,
-        (Remedy("create it", _claim_and_volume),),
+        (Remedy("create it", _claim_and_volume, attempts=4),),
         transient=("is not bound",),
     ),
     Case(
@@ -579,7 +579,7 @@ STORAGE: Final = (
         _without_a_class,
         STORED,
         (
-            Remedy("create the class", Steps(_class(), lambda namespace: namespace.provision("data"))),
+            Remedy("create the class", Steps(_class(), lambda namespace: namespace.provision("data")), attempts=5),
             Remedy("the claim anew with one that exists", Steps(_class(), CLAIM_ANEW)),
         ),
         transient=LATER,

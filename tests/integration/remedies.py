@@ -31,6 +31,8 @@ class Remedy:
     given: str | None = None
     """The devices that the pod gets; None for those of the row."""
     node: str = "node1"
+    attempts: int = 3
+    """The most attempts that it causes: each write may cause one, also the scheduler's own of a claim's node."""
     pod: str = ""
     """The pod that runs then; empty for the pod of the row."""
     values: tuple[tuple[str, str], ...] = ()
