@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.explaining.views import View
     from gpu_scheduler.cli.live_cluster import LiveCluster
-    from gpu_scheduler.cli.manifests.controllers import ExpectedPod, Object
+    from gpu_scheduler.cli.manifests.controllers import ExpectedPod
     from gpu_scheduler.cli.manifests.documents import Manifest
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.kube.http.client import ApiClient
@@ -70,15 +70,12 @@ class Explainer:
             if (manifest.api_version, manifest.kind) == ("v1", "PersistentVolumeClaim"):
                 given = manifest.body["metadata"]
                 self._planner.add_claim({**manifest.body, "metadata": {"namespace": namespace, **given}})
-            views += [self._explain_expected(*gpu_claims.made_for(pod)) for pod in pods or ()]
+            views += [self._explain_expected(gpu_claims.complete(pod)) for pod in pods or ()]
         return views
 
-    def _explain_expected(self, expected: ExpectedPod, gpu_claims: Iterable[Object]) -> View:
+    def _explain_expected(self, expected: ExpectedPod) -> View:
         uid = f"expected-{next(self._numbers)}"
-        for claim in gpu_claims:
-            self._planner.add_gpu_claim(claim)
-        for claim in expected.claims:
-            self._planner.add_claim(claim)
+        self._planner.add_claims_of(expected)
         pod = admitted(expected, uid, self._now, self._scheduler_name)
         namespace = expected.body["metadata"]["namespace"]
         shown = Named(f"{namespace}/{expected.shown}", namespace, expected.shown, None)

@@ -47,6 +47,8 @@ class ExpectedPod:
     body: Object
     claims: tuple[Object, ...] = ()
     """The claims that its StatefulSet would make beside it."""
+    gpu_claims: tuple[Object, ...] = ()
+    """The ResourceClaims that kube-controller-manager would make for it."""
     refusal: Deny | None = None
     """Why its job is refused, so that the pod is never made."""
 

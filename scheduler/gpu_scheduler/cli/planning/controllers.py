@@ -23,7 +23,7 @@ from gpu_scheduler.kube.objects.storage import read_default_class
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpu_scheduler.cli.manifests.controllers import ExpectedPod
+    from gpu_scheduler.cli.manifests.controllers import ExpectedPod, Object
     from gpu_scheduler.cli.planning.existing import Maker
     from gpu_scheduler.cli.planning.planner import Planner
     from gpu_scheduler.cli.planning.what_ifs import Scale
@@ -47,15 +47,22 @@ _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 async def read_controller(api: ApiClient, namespace: str, kind: str, name: str) -> Manifest | None:
     """Return a controller as a manifest; None if it does not exist. FailedError if it may not be read."""
     version, resource = _RESOURCES[kind]
-    path = f"/apis/{version}/namespaces/{segment(namespace)}/{resource}/{segment(name)}"
-    try:
-        body = await get_one(api, f"{kind} {namespace}/{name}", path, json.loads)
-    except UnlistedError as error:
-        right = f"get {resource}.{version.partition('/')[0]} -n {namespace}"
-        raise FailedError(missing_right(error, right)) from error
+    body = await read_object(api, kind, version, resource, namespace, name)
     if body is None:
         return None
     return Manifest(1, "the cluster", version, kind, name, namespace, body)
+
+
+async def read_object(  # noqa: PLR0913, PLR0917 - what its path has
+    api: ApiClient, kind: str, version: str, resource: str, namespace: str, name: str
+) -> Object | None:
+    """Return an object; None if it does not exist. FailedError if it may not be read."""
+    path = f"/apis/{version}/namespaces/{segment(namespace)}/{resource}/{segment(name)}"
+    try:
+        return await get_one(api, f"{kind} {namespace}/{name}", path, json.loads)
+    except UnlistedError as error:
+        right = f"get {resource}.{version.partition('/')[0]} -n {namespace}"
+        raise FailedError(missing_right(error, right)) from error
 
 
 async def read_scaled(api: ApiClient, namespace: str, scale: Scale) -> Manifest:

@@ -5,14 +5,10 @@ LAW: a claim is added as its author wrote it. Claims of ours are added by admiss
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.cli.installation import missing_right
-from gpu_scheduler.cli.options import FailedError
-from gpu_scheduler.kube.http.client import segment
-from gpu_scheduler.kube.lists import UnlistedError, get_one
+from gpu_scheduler.cli.planning.controllers import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,17 +43,13 @@ class GpuClaims:
         """Read the templates that pods name and no manifest has. FailedError if they may not be read."""
         named = {(_namespace(pod), template) for pod in pods for _, template in _templated(pod)}
         for namespace, name in sorted(named - self._templates.keys()):
-            path = f"/apis/{_VERSION}/namespaces/{segment(namespace)}/resourceclaimtemplates/{segment(name)}"
-            try:
-                found = await get_one(api, f"ResourceClaimTemplate {namespace}/{name}", path, json.loads)
-            except UnlistedError as error:
-                right = f"get resourceclaimtemplates.resource.k8s.io -n {namespace}"
-                raise FailedError(missing_right(error, right)) from error
+            kind = "ResourceClaimTemplate"
+            found = await read_object(api, kind, _VERSION, "resourceclaimtemplates", namespace, name)
             if found is not None:
                 self._templates[namespace, name] = found
 
-    def made_for(self, pod: ExpectedPod) -> tuple[ExpectedPod, list[Object]]:
-        """Return the claims that kube-controller-manager makes for a pod, and the pod as it is then."""
+    def complete(self, pod: ExpectedPod) -> ExpectedPod:
+        """Return the pod as it is when kube-controller-manager has made its claims, with these claims."""
         statuses: list[Object] = []
         made: list[Object] = []
         for entry, name in _templated(pod):
@@ -68,8 +60,8 @@ class GpuClaims:
                 made.append(_claim(_namespace(pod), claim, inner))
                 statuses.append({"name": entry, "resourceClaimName": claim})
         if not made:
-            return pod, made
-        return replace(pod, body={**pod.body, "status": {"resourceClaimStatuses": statuses}}), made
+            return pod
+        return replace(pod, body={**pod.body, "status": {"resourceClaimStatuses": statuses}}, gpu_claims=tuple(made))
 
 
 def _claim(namespace: str, name: str, body: Object) -> Object:

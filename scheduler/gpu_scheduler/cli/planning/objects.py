@@ -31,6 +31,7 @@ _STORAGE: Final[dict[tuple[str, str], tuple[InputKind, Callable[[bytes], tuple[s
     ("storage.k8s.io/v1", "StorageClass"): (InputKind.STORAGE_CLASS, read_class),
     ("v1", "PersistentVolume"): (InputKind.VOLUME, read_volume),
 }
+_WITHOUT_PODS: Final = frozenset({*_STORAGE, _CLAIM, *KINDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +116,9 @@ class PlannedObjects:
         for each in self._objects:
             manifest = each.manifest
             removes = manifest.kind in SCALABLE and manifest.kind != "Job"
-            made = [self._gpu_claims.made_for(pod) for pod in each.pods or ()]
-            for claim in (claim for _, claims in made for claim in claims):
-                planner.add_gpu_claim(claim)
-            ours = planner.admit(each.maker, (pod for pod, _ in made), removes=removes)
+            ours = planner.admit(each.maker, map(self._gpu_claims.complete, each.pods or ()), removes=removes)
             found += ours
-            if (
-                not ours
-                and each.pods != ()
-                and (manifest.api_version, manifest.kind) not in {*_STORAGE, _CLAIM, *KINDS}
-            ):
+            if not ours and each.pods != () and (manifest.api_version, manifest.kind) not in _WITHOUT_PODS:
                 left_out.append(f"{manifest.kind} {manifest.name or manifest.generate_name}")
         return found, left_out
 

@@ -160,6 +160,13 @@ class Planner:
         if claim.volume is None and storage_class is not None and not storage_class.waits_for_consumer:
             self._provision(claim)
 
+    def add_claims_of(self, expected: ExpectedPod) -> None:
+        """Add the claims of both kinds that are made with a pod."""
+        for claim in expected.claims:
+            self.add_claim(claim)
+        for claim in expected.gpu_claims:
+            self.add_gpu_claim(claim)
+
     def add_gpu_claim(self, body: Object) -> None:
         """Add a ResourceClaim of a user, unless one of its name is there. The wait of its pods says what is wrong."""
         _, claim = read_allocated_claim(msgspec.json.encode(body))
@@ -247,8 +254,7 @@ class Planner:
         if isinstance(pod, Deny):
             refused = Outcome.REFUSED
             return PlannedPod(namespace, expected.shown, maker, cause, refused, pod.message, reason=pod.reason)
-        for claim in expected.claims:
-            self.add_claim(claim)
+        self.add_claims_of(expected)
         # Messages about a pod whose name is generated show the name that the plan gives it.
         pod = replace(pod, ref=PodRef(namespace, expected.shown, pod.ref.uid))
         self._dry_run.apply(InputKind.POD, pod)

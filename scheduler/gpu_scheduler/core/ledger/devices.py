@@ -42,7 +42,8 @@ class _NodeDevices:
     by_kind: dict[str, dict[str, Hold]] = field(default_factory=dict)
     """Holders by the kind of name that they use (number, GPU or MIG)."""
     unknown_by_kind: dict[str, dict[str, Hold]] = field(default_factory=dict)
-    """Holders by kind of name, only for names that the inventory does not know."""
+    """Holders by kind of name, only for names that the inventory does not know. No numbers: it has those of all its
+    devices, so another number is none of them."""
     contended: dict[str, None] = field(default_factory=dict)
     """Keys of devices that more than one pod holds."""
     moved: dict[str, tuple[MovedGpu, ...]] = field(default_factory=dict)
@@ -113,19 +114,15 @@ class _NodeDevices:
             kind = device_kind(device) or ""
             yield self.by_device, key
             yield self.by_kind, kind
-            if part is None:
+            if part is None and kind != NUMBER:
                 yield self.unknown_by_kind, kind
 
     def other_kinds(self, device: str) -> Iterator[dict[str, Hold]]:
-        """Return the holders that use another kind of name, if these names may mean this device.
-
-        An inventory has the number of each device: a number that it does not know is none of its devices.
-        """
-        known = self.part(device)[1] is not None
-        numbered = self.inventory is not None and device_kind(device) == NUMBER
-        tables = self.unknown_by_kind if known or numbered else self.by_kind
-        mine = {device_kind(device), NUMBER if known else None} if tables else ()
-        return (holders for other, holders in tables.items() if other not in mine)
+        """Return the holders that use another kind of name, if these names may mean this device."""
+        known = self.part(device)[1] is not None or (self.inventory is not None and device_kind(device) == NUMBER)
+        tables = self.unknown_by_kind if known else self.by_kind
+        kind = device_kind(device) if tables else None
+        return (holders for other, holders in tables.items() if other != kind)
 
 
 class Devices:
