@@ -24,6 +24,8 @@ COLLECTIONS: Final = {
     "MutatingWebhookConfiguration": f"{CONFIGURATIONS}/mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": f"{CONFIGURATIONS}/validatingwebhookconfigurations",
 }
+LONGEST_TIMEOUT: Final = 30
+"""Seconds: the most that an API server accepts for a webhook."""
 UNREVIEWED = "tests/unreviewed"
 """The label of a namespace whose pods are not reviewed."""
 
@@ -62,6 +64,9 @@ class Webhook:
             for webhook in body["webhooks"]:
                 path = webhook["clientConfig"]["service"]["path"]
                 webhook["clientConfig"] = self.client(path.removeprefix("/"))
+                if webhook["failurePolicy"] == "Ignore":
+                    # The API server goes on without an answer that comes late: on a busy machine warnings would miss.
+                    webhook["timeoutSeconds"] = LONGEST_TIMEOUT
             yield COLLECTIONS[body["kind"]], body
 
 
