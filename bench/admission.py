@@ -54,8 +54,8 @@ _PATCHED: Final = 'gpu_scheduler_admission_reviews_total{outcome="patched",path=
 _OK: Final = "200"
 _MISSING: Final = 404
 """The HTTP status of a webhook's answer to the request that opens a connection."""
-_CALLED_PATHS: Final = ('path="/mutate"', 'path="/validate"')
-"""Labels in the metrics of a webhook after an API server called it at both paths."""
+_CALLED: Final = 'path="/mutate"'
+"""The label in the metrics of a webhook after an API server called it."""
 _NO_WEBHOOK: Final = "P"
 
 
@@ -147,19 +147,22 @@ def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterato
 
 @contextmanager
 def _registered(cluster: ClusterUnderTest, contender: str) -> Iterator[Webhook | None]:
-    """Run the contender's webhook, if it has one, and yield it once the API server calls it at both paths."""
+    """Run the contender's webhook, if it has one, and yield it when the API server calls it.
+
+    The bare handler completes no pod, so its pods would be validated too. It is called once, as ours is.
+    """
     if contender == _NO_WEBHOOK:
         yield None
         return
     kube, probe = cluster.plane.kube, shapes.pod("probe-0", "0=node1:0")
     with _alone(cluster.folder, contender) as webhook:
         for collection, body in webhook.registrations():
-            kube.create(collection, body)
+            if contender == OURS or body["kind"] == "MutatingWebhookConfiguration":
+                kube.create(collection, body)
 
         def asked() -> bool:
             kube.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", probe)
-            metrics = webhook.command.get("/metrics")[1]
-            return all(path in metrics for path in _CALLED_PATHS)
+            return _CALLED in webhook.command.get("/metrics")[1]
 
         eventually("the webhook is asked", asked, seconds=20)
         yield webhook

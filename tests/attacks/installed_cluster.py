@@ -16,7 +16,7 @@ from tests.integration.isolated import publish
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
 from tests.integration.policies import allow_use
 from tests.integration.role_manifests import rights_of
-from tests.integration.webhook_process import UNREVIEWED, Webhook
+from tests.integration.webhook_process import UNMUTATED, UNREVIEWED, Webhook
 from tests.integration.workloads import API, controller_plane, start_controller
 from tests.waiting import eventually
 
@@ -67,7 +67,8 @@ class InstalledCluster:
             for collection, body in self.webhook.registrations(webhook_isolation=isolation):
                 for one in body["webhooks"]:
                     selector = one.setdefault("namespaceSelector", {"matchExpressions": []})
-                    selector["matchExpressions"].append({"key": UNREVIEWED, "operator": "DoesNotExist"})
+                    spared = [UNREVIEWED, *[UNMUTATED] * (body["kind"] == "MutatingWebhookConfiguration")]
+                    selector["matchExpressions"] += [{"key": key, "operator": "DoesNotExist"} for key in spared]
                 self.kube.create(collection, body)
             if isolation == "dra":
                 manager = start_controller_manager(self.plane, folder, *OF_CLAIMS, own_accounts=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import trustme
@@ -28,6 +30,8 @@ LONGEST_TIMEOUT: Final = 30
 """Seconds: the most that an API server accepts for a webhook."""
 UNREVIEWED = "tests/unreviewed"
 """The label of a namespace whose pods are not reviewed."""
+UNMUTATED = "tests/unmutated"
+"""The label of a namespace about whose pods only the validating paths are asked."""
 
 
 class Webhook:
@@ -53,6 +57,15 @@ class Webhook:
     def client(self, path: str) -> Object:
         """Return the clientConfig with which the API server calls this path."""
         return {"url": f"https://localhost:{self.port}/{path}", "caBundle": _bundle(self.authority)}
+
+    def reviews(self) -> Counter[str]:
+        """Return how many reviews the webhook has answered at each path."""
+        counts: Counter[str] = Counter()
+        for line in self.command.get("/metrics")[1].splitlines():
+            found = re.match(r'gpu_scheduler_admission_reviews_total{.*path="([^"]+)".*} ([0-9.]+)', line)
+            if found:
+                counts[found[1]] += int(float(found[2]))
+        return counts
 
     def registrations(self, **inputs: str) -> Iterator[tuple[str, Object]]:
         """Yield the role's registrations with their collection paths. They call this process instead of a Service.

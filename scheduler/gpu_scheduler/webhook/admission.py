@@ -1,9 +1,10 @@
 """The webhook's HTTP half: AdmissionReview in, AdmissionReview out. Every request gets a typed answer, never a 500.
 
 `/mutate` injects variables. `/validate` checks the final state with the same core function: what this function would
-still patch is missing. `/mutate-dra` and `/validate-dra` do the same and demand ResourceClaims (`isolation: dra`); the
-other two leave a pod with claims of ours in that mode. `/mutate-job` copies the annotations of Kubeflow's jobs into
-their templates. `/warn` warns of pod templates whose pods could never be placed; it refuses and changes nothing.
+still patch is missing. The API server asks it only about a pod that is not as `/mutate` left it. `/mutate-dra` and
+`/validate-dra` do the same and demand ResourceClaims (`isolation: dra`); the other two leave a pod with claims of ours
+in that mode. `/mutate-job` copies the annotations of Kubeflow's jobs into their templates. `/warn` warns of pod
+templates whose pods could never be placed; it refuses and changes nothing.
 """
 
 from __future__ import annotations

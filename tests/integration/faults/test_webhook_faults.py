@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import signal
-import threading
 import time
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -16,7 +12,7 @@ import trustme
 
 from tests import objects
 from tests.integration.command import Command
-from tests.integration.webhook_process import CONFIGURATIONS, RegisteredWebhook
+from tests.integration.other_webhook import registered_after_ours
 from tests.objects import literal
 from tests.waiting import eventually, limit
 
@@ -26,12 +22,11 @@ if TYPE_CHECKING:
 
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
+    from tests.integration.webhook_process import RegisteredWebhook
     from tests.objects import Object
 
 TIMEOUT: Final = 2
 """Seconds that the API server waits for the webhook."""
-SIDECAR: Final = "zz-sidecars"
-"""The API server calls webhooks in the order of their configurations' names, so this one is called after ours."""
 EXTRA: Final[list[Object]] = [
     {"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "none"}},
     {"op": "add", "path": "/spec/initContainers", "value": [{"name": "setup", "image": "none"}]},
@@ -120,51 +115,16 @@ def test_an_expired_certificate_is_not_ready(calling: Namespace, registered: Reg
     assert registered.command.process.alive()
 
 
-class Sidecars(BaseHTTPRequestHandler):
-    """Another webhook, which adds a container and an init container to pods without a sidecar."""
-
-    def do_POST(self) -> None:
-        """Answer an AdmissionReview."""
-        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        names = [each["name"] for each in review["request"]["object"]["spec"]["containers"]]
-        answer: Object = {"uid": review["request"]["uid"], "allowed": True}
-        if "sidecar" not in names:
-            patch = base64.b64encode(json.dumps(EXTRA).encode()).decode("ascii")
-            answer |= {"patchType": "JSONPatch", "patch": patch}
-        data = json.dumps({**review, "response": answer}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *words: object) -> None:
-        """Log nothing."""
+def _sidecars(pod: Object) -> list[Object]:
+    """Return the patch that adds a container and an init container to a pod without a sidecar."""
+    return [] if "sidecar" in {each["name"] for each in pod["spec"]["containers"]} else EXTRA
 
 
 @pytest.fixture
 def sidecars(plane: ControlPlane, tmp_path: Path) -> Iterator[None]:
-    """The webhook Sidecars, registered to be called after ours."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Sidecars)
-    server.socket = plane.serving_context(tmp_path / "sidecars").wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    webhook = {
-        "name": "sidecars.example.com",
-        "clientConfig": {
-            "url": f"https://127.0.0.1:{server.server_port}/",
-            "caBundle": base64.b64encode(plane.ca.read_bytes()).decode("ascii"),
-        },
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "reinvocationPolicy": "IfNeeded",
-    }
-    path = f"{CONFIGURATIONS}/mutatingwebhookconfigurations"
-    plane.kube.create(path, {"metadata": {"name": SIDECAR}, "webhooks": [webhook]})
-    yield
-    plane.kube.delete(f"{path}/{SIDECAR}")
-    server.shutdown()
-    server.server_close()
+    """Another webhook, which adds containers."""
+    with registered_after_ours(plane, tmp_path, _sidecars):
+        yield
 
 
 def test_containers_that_another_webhook_adds_are_injected_too(
