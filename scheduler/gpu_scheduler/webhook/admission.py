@@ -25,14 +25,14 @@ from gpu_scheduler.core.text import MAX_BYTES, sentence
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import ReadStruct
 from gpu_scheduler.kube.objects.pod_objects import PodObject
-from gpu_scheduler.kube.objects.pods import pod_value
+from gpu_scheduler.kube.objects.pods import text_of
 from gpu_scheduler.process.http_server import CONNECTION
 from gpu_scheduler.process.log_budget import LogBudget
 from gpu_scheduler.process.request_bodies import BodyBudget, BodyError
 from gpu_scheduler.webhook.job_review import cautions, job_key_cautions, review_job
 from gpu_scheduler.webhook.kubeflow_jobs import REPLICAS, read_annotations, read_job
 from gpu_scheduler.webhook.pod_templates import GROUPS, read_controller
-from gpu_scheduler.webhook.review import Admit, Deny, key_cautions, review_pod
+from gpu_scheduler.webhook.review import Admit, Deny, key_cautions, pod_of_text, review_pod
 from gpu_scheduler.webhook.template_review import review_template, template_cautions
 from gpu_scheduler.webhook.throttle import Throttle
 
@@ -285,7 +285,7 @@ def _pod(request: AdmissionRequest, raw: msgspec.Raw, *, wants_claims: bool | No
     # Only the first bytes: to copy the whole object costs as much as to decode it.
     if bytes(memoryview(raw)[:5]) in _ABSENT:
         return None
-    return pod_value(_pods.decode(raw), request.namespace or "", wants_claims=wants_claims)
+    return pod_of_text(text_of(_pods.decode(raw), request.namespace or "", wants_claims=wants_claims))
 
 
 def _deny(request: AdmissionRequest, verdict: Deny) -> Reply:

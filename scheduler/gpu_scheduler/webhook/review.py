@@ -69,15 +69,16 @@ def review_pod(
 
 
 def pod_of_text(text: PodText) -> Pod:
-    """Return the pod that a controller would make of this text, with the fields that a review reads."""
+    """Return the pod with this text, with the fields that a review reads."""
     return Pod(
-        PodRef(text.namespace, "", ""),
+        PodRef(text.namespace, text.name, ""),
         read_request(text),
         scheduler_name=text.scheduler_name,
         generate_name=text.generate_name,
         environment=text.environment,
         resource_claims=text.resource_claims,
         gpu_limits=text.gpu_limits,
+        excess=text.excess,
     )
 
 

@@ -12,7 +12,8 @@ from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.kube.objects.pod_objects import PodObject
-from gpu_scheduler.kube.objects.pods import pod_value, read_pod
+from gpu_scheduler.kube.objects.pods import read_pod, text_of
+from gpu_scheduler.webhook.review import pod_of_text
 from tests.objects import pod as pod_object
 
 FIELD = "spec.resourceClaims"
@@ -28,7 +29,8 @@ def read(
 ) -> Pod:
     """Return the pod with these entries, as the webhook reads it."""
     body = pod_object("train-0", text, containers=containers or [CONTAINER], resourceClaims=claims)
-    return pod_value(msgspec.json.decode(msgspec.json.encode(body), type=PodObject), wants_claims=wants_claims)
+    decoded = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
+    return pod_of_text(text_of(decoded, "", wants_claims=wants_claims))
 
 
 # Entries → the names of the pod's claims; None if it is not placed because of them.

@@ -55,19 +55,15 @@ def read_foreign_pod(raw: bytes | bytearray | msgspec.Raw) -> tuple[str, Foreign
     return ref.uid, ForeignPod(ref, sys.intern(pod.spec.node_name or ""), resource_request_of(pod.spec)[0])
 
 
-def pod_value(
-    pod: PodObject, namespace: str = "", *, all_containers: bool = True, wants_claims: bool | None = None
-) -> Pod:
-    """Return the pod as a core value. `namespace` is used if the pod has none, as may happen under admission.
+def pod_value(pod: PodObject, *, all_containers: bool = True) -> Pod:
+    """Return the pod as a core value.
 
-    `wants_claims`: whether admission gives it ResourceClaims, because its namespace or the cluster demands them; None
-    if it is not under admission. Where admission gives none, it may have none of its own. Without `all_containers`,
-    only the first of several equal containers is kept. This suffices to decide whether the pod may be bound, but not to
-    patch each container.
+    Without `all_containers`, only the first of several equal containers is kept. This suffices to decide whether the
+    pod may be bound, but not to patch each container.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or PodStatus()
-    text, parts = _read(pod, namespace, all_containers=all_containers, wants_claims=wants_claims)
+    text, parts = _read(pod, "", all_containers=all_containers, wants_claims=None)
     return Pod(
         ref=PodRef(text.namespace, text.name, meta.uid or ""),
         scheduler_name=text.scheduler_name,
@@ -93,9 +89,13 @@ def pod_value(
     )
 
 
-def text_of(pod: PodObject, namespace: str) -> PodText:
-    """Return what a pod template asks for; `namespace` is its job's namespace."""
-    return _read(pod, namespace, all_containers=True, wants_claims=None)[0]
+def text_of(pod: PodObject, namespace: str, *, wants_claims: bool | None = None) -> PodText:
+    """Return what a pod under admission, or a pod template, asks for. `namespace` is used if it has none.
+
+    `wants_claims`: whether admission gives it ResourceClaims, because its namespace or the cluster demands them; None
+    if it is not created now. Where admission gives none, it may have none of its own.
+    """
+    return _read(pod, namespace, all_containers=True, wants_claims=wants_claims)[0]
 
 
 def _carried(text: PodText) -> tuple[str, ...]:
