@@ -1,8 +1,9 @@
 """W8: measures how much our webhook slows the creation of pods, and what a review costs it.
 
 Pods are created in three ways: with our webhook as its role runs and registers it, with a handler in its place that
-only allows, and without a webhook. First a few clients create pods at the same time, as fast as they can. Then pods are
-created at a rate that leaves the API server idle time: there the difference is the additional time that a user waits.
+gives each pod the same patch, and without a webhook. First a few clients create pods at the same time, as fast as they
+can. Then pods are created at a rate that leaves the API server idle time: there the difference is the additional time
+that a user waits.
 
 Then reviews are sent to our webhook, and to that handler, without an API server. libcurl sends them as wrk would: over
 kept TLS connections, with many requests in flight.
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bench.cluster import CREATED, start_cluster
-from bench.cluster_objects import MappedPods
+from bench.cluster_objects import MappedPod, MappedPods
 from bench.comparison import CLIENT, OURS
-from bench.contenders import sampler
+from bench.contenders import bare_webhook, sampler
 from bench.contenders.load_generator import LoadGenerator
 from bench.contenders.ours import as_shipped
 from bench.contenders.prepared_requests import Header, PreparedPod, Request, write
@@ -80,9 +81,7 @@ def creations(cell: Cell, repetition: int, log: Callable[[str], None], *, paced:
         finally:
             steady.stop()
         measured = _measured(cell, repetition, began, load_report, CREATED)
-        measured.wrong.extend(
-            (*faults(streamed, rate), *uncompleted(cluster, objects, completed=cell.contender == OURS))
-        )
+        measured.wrong.extend((*faults(streamed, rate), *uncompleted(cluster, objects, cell.contender)))
     measured.costs |= costs
     measured.creations = streamed.took
     return measured
@@ -149,7 +148,7 @@ def _alone(folder: Path, contender: str, samples: Path | None = None) -> Iterato
 def _registered(cluster: ClusterUnderTest, contender: str) -> Iterator[Webhook | None]:
     """Run the contender's webhook, if it has one, and yield it when the API server calls it.
 
-    The bare handler completes no pod, so its pods would be validated too. It is called once, as ours is.
+    The bare handler has no path that validates: none is called for a pod that our webhook completed either.
     """
     if contender == _NO_WEBHOOK:
         yield None
@@ -168,19 +167,24 @@ def _registered(cluster: ClusterUnderTest, contender: str) -> Iterator[Webhook |
         yield webhook
 
 
-def uncompleted(cluster: ClusterUnderTest, objects: MappedPods, *, completed: bool) -> Iterator[str]:
+def uncompleted(cluster: ClusterUnderTest, objects: MappedPods, contender: str) -> Iterator[str]:
     """Yield a sentence for each missing pod and each pod whose containers have other variables than expected.
 
-    With `completed` the variables of the pod's line are expected, otherwise none (there is no webhook that sets them).
+    Our webhook writes the variables of the pod's line, the bare handler those of GPU 0.
     """
+
+    def expected(member: MappedPod) -> list[Any]:
+        if contender == _NO_WEBHOOK:
+            return []
+        return shapes.literal(str(objects.place(member)[1]) if contender == OURS else bare_webhook.DEVICES)
+
     found = {pod["metadata"]["name"]: pod for pod in map(msgspec.json.decode, cluster.items(PODS))}
     if len(found) != objects.pods:
         yield f"{len(found)} of {objects.pods} pods were created"
     odd = (
         f"{member.name} sees {_seen(found[member.name])} and not what its line says"
         for member in objects.members()
-        if member.name in found
-        and _seen(found[member.name]) != (shapes.literal(str(objects.place(member)[1])) if completed else [])
+        if member.name in found and _seen(found[member.name]) != expected(member)
     )
     yield from islice(odd, _REPORTED)
 

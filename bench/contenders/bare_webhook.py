@@ -1,4 +1,4 @@
-"""The program of contender H: a minimal aiohttp webhook that reads each AdmissionReview and allows it.
+"""The program of contender H: a minimal aiohttp webhook that reads each AdmissionReview and gives each pod GPU 0.
 
 It takes certificate and ports from the environment as `gpu-scheduler webhook` does. /metrics counts reviews by path.
 """
@@ -6,17 +6,26 @@ It takes certificate and ports from the environment as `gpu-scheduler webhook` d
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
+from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-_ALLOWED: Final = (
+DEVICES: Final = "0"
+"""What every pod sees: the program reads no map."""
+_ENV: Final = [
+    {"name": "CUDA_VISIBLE_DEVICES", "value": DEVICES},
+    {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
+]
+_PATCH: Final = b64encode(json.dumps([{"op": "add", "path": "/spec/containers/0/env", "value": _ENV}]).encode())
+_PATCHED: Final = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"',
-    b'","allowed":true}}',
+    b'","allowed":true,"patchType":"JSONPatch","patch":"' + _PATCH + b'"}}',
 )
 _UID: Final = b'"uid":"'
 """The API server writes the review's own uid before any other uid."""
@@ -24,10 +33,10 @@ _UID: Final = b'"uid":"'
 _asked: Counter[str] = Counter()
 
 
-async def _allow(request: web.Request) -> web.Response:
+async def _patch(request: web.Request) -> web.Response:
     uid = (await request.read()).split(_UID, 1)[1].split(b'"', 1)[0]
     _asked[request.path] += 1
-    return web.Response(body=uid.join(_ALLOWED), content_type="application/json")
+    return web.Response(body=uid.join(_PATCHED), content_type="application/json")
 
 
 async def _metrics(_: web.Request) -> web.Response:
@@ -42,8 +51,7 @@ async def _ready(_: web.Request) -> web.Response:
 async def _serve() -> None:
     """Serve until the process is ended."""
     app = web.Application()
-    app.router.add_post("/mutate", _allow)
-    app.router.add_post("/validate", _allow)
+    app.router.add_post("/mutate", _patch)
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/readyz", _ready)
     runner = web.AppRunner(app, access_log=None)

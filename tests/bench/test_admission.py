@@ -26,23 +26,29 @@ class Made:
         return [msgspec.json.encode(pod) for pod in self._pods]
 
 
-def reported(pods: list[Any], *, completed: bool) -> list[str]:
-    return list(uncompleted(cast("ClusterUnderTest", Made(pods)), PODS, completed=completed))
+def reported(pods: list[Any], contender: str) -> list[str]:
+    return list(uncompleted(cast("ClusterUnderTest", Made(pods)), PODS, contender))
 
 
 def pods(*, admitted: bool) -> list[Any]:
     return [body for _, body in PODS.pod_requests("gpu-scheduler", admitted=admitted)]
 
 
-@pytest.mark.parametrize("completed", [True, False])
-def test_pods_are_checked_for_what_they_see(completed: bool) -> None:  # noqa: FBT001 - either way
+@pytest.mark.parametrize(("contender", "other"), [("O", "P"), ("P", "O")])
+def test_pods_are_checked_for_what_they_see(contender: str, other: str) -> None:
     """With our webhook exactly their own GPUs, without it none; a missing pod is reported too."""
-    assert reported(pods(admitted=completed), completed=completed) == []
-    first, second, third = reported(pods(admitted=not completed), completed=completed)
+    made = {"O": pods(admitted=True), "P": pods(admitted=False)}
+    assert reported(made[contender], contender) == []
+    first, second, third = reported(made[other], contender)
     assert first.startswith("w0000-0 sees ")
     assert second.startswith("w0000-1 sees ")
     assert third.endswith(" and not what its line says")
-    assert reported(pods(admitted=completed)[1:], completed=completed) == ["2 of 3 pods were created"]
+    assert reported(made[contender][1:], contender) == ["2 of 3 pods were created"]
+
+
+def test_the_bare_handler_gives_every_pod_the_same_gpu() -> None:
+    """Pods whose lines name it are right by chance."""
+    assert [each.partition(" sees ")[0] for each in reported(pods(admitted=True), "H")] == ["w0000-2"]
 
 
 def test_another_pods_gpu_is_reported() -> None:
@@ -50,7 +56,7 @@ def test_another_pods_gpu_is_reported() -> None:
     first, second, third = pods(admitted=True)
     assert PODS.place(next(PODS.members())) == ("node-00000", 0)
     first["spec"]["containers"][0]["env"][0]["value"] = "1"
-    (sentence,) = reported([first, second, third], completed=True)
+    (sentence,) = reported([first, second, third], "O")
     assert sentence.startswith("w0000-0 sees [{'name': 'CUDA_VISIBLE_DEVICES', 'value': '1'}")
 
 
