@@ -17,6 +17,7 @@ import pytest
 
 from tests import objects
 from tests.attacks.create_latency import Creating
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ SPARE: Final = 0.25
 """Share of that limit that must stay free."""
 DESCRIPTORS: Final = 1024
 """The smallest limit of open files that container runtimes set."""
+ESTABLISHED: Final = "01"
+"""The state of an established connection in /proc/net/tcp."""
 SECONDS: Final = 12
 ATTACKS: Final = (
     ("bodies", 15, "127.0.0.2"),
@@ -63,8 +66,11 @@ def test_creates_go_on_while_the_webhook_is_attacked(cluster: InstalledCluster, 
     # The webhook is not called for pods of other schedulers: their latency shows the load of the machine.
     assert ours.percentile(99) < 1 + 5 * others.percentile(99)
     for each in reported:
-        assert each["left"] == 0, each
+        # While its queue is full, a kernel may forget a connection; a client that sends nothing holds it for open.
+        assert each["attack"] == "silent" or each["left"] == 0, each
         assert each["attack"] == "giants" or each["closed"] > 0, each
+    # The API server keeps 25.
+    eventually("the last connections to be closed", lambda: _established(cluster.webhook.port) < 30, seconds=15)
     assert webhook.process.alive()
 
 
@@ -125,6 +131,12 @@ class Watching:
         finally:
             stop.set()
             thread.join()
+
+
+def _established(port: int) -> int:
+    """Return how many connections to this port of 127.0.0.1 the kernel has for the server."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(local.endswith(f":{port:04X}") and state == ESTABLISHED for _, local, _, state, *_ in rows)
 
 
 def _create(tenant: Tenant, scheduler: str) -> tuple[int, Object]:
