@@ -39,6 +39,12 @@ def _pod(env: list[Object] | None = None, text: str = LINE, **more: Any) -> Obje
     return objects.pod("train-0", text, env, **more)
 
 
+def _managed_by(managed: list[Object], env: list[Object] | None = None) -> Object:
+    body = _pod(env)
+    body["metadata"]["managedFields"] = managed
+    return body
+
+
 COMPLETED: Final[dict[str, Object]] = {
     "one container": _pod(),
     "with other variables": _pod([{"name": "A", "value": "B"}]),
@@ -46,7 +52,8 @@ COMPLETED: Final[dict[str, Object]] = {
     "three containers": _pod(containers=[_container("a"), _container("b")], initContainers=[_container("c")]),
     "decided later": objects.pod("train-0", annotations=COUNT),
     "with a generated name": _pod(generate_name="train-", owner=("StatefulSet", "train")),
-    "with managed fields in its manifest": _pod() | {"managedFields": []},
+    "with managed fields that are empty": _managed_by([]),
+    "with managed fields that are reset": _managed_by([{}]),
 }
 
 
@@ -70,12 +77,6 @@ def _managed(manager: str, **more: Any) -> list[Object]:
     return [{**entry, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields, **more}]
 
 
-def _claiming(managed: list[Object]) -> Object:
-    body = _pod(FOREIGN)
-    body["metadata"]["managedFields"] = managed
-    return body
-
-
 FORGED: Final[dict[str, Object]] = {
     "as the webhook writes them": _pod(FOREIGN),
     "in every container": _pod(
@@ -88,14 +89,14 @@ FORGED: Final[dict[str, Object]] = {
     "behind a right one": _pod([*literal("0"), FOREIGN[0]]),
     "beside a hundred others": _pod([*FOREIGN, *({"name": f"A{n}", "value": ""} for n in range(100))]),
     "in thirty containers": _pod(containers=[_container(f"c{number}", FOREIGN) for number in range(30)]),
-    "with managed fields that are reset": _claiming([{}]),
-    "with managed fields of another manager": _claiming(_managed("webhook")),
-    "with managed fields of the manager": _claiming(_managed("tests")),
-    "with managed fields of the manager and no time": _claiming(_managed("tests", time=None)),
-    "with managed fields that were applied": _claiming(_managed("tests", operation="Apply")),
-    "with managed fields of another version": _claiming(_managed("tests", apiVersion="v2")),
-    "with managed fields of the status": _claiming(_managed("tests", subresource="status")),
-    "with managed fields that are none": _claiming(_managed("tests", fieldsV1={"f:spec": 1})),
+    "with managed fields that are reset": _managed_by([{}], FOREIGN),
+    "with managed fields of another manager": _managed_by(_managed("webhook"), FOREIGN),
+    "with managed fields of the manager": _managed_by(_managed("tests"), FOREIGN),
+    "with managed fields of the manager and no time": _managed_by(_managed("tests", time=None), FOREIGN),
+    "with managed fields that were applied": _managed_by(_managed("tests", operation="Apply"), FOREIGN),
+    "with managed fields of another version": _managed_by(_managed("tests", apiVersion="v2"), FOREIGN),
+    "with managed fields of the status": _managed_by(_managed("tests", subresource="status"), FOREIGN),
+    "with managed fields that are none": _managed_by(_managed("tests", fieldsV1={"f:spec": 1}), FOREIGN),
 }
 
 

@@ -177,14 +177,20 @@ def test_deployments_survive_a_node(manifests: list[Manifest]) -> None:
         assert pod["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
 
 
+CHANGED = "changed-after-mutation"
+"""The condition of `/validate` alone: pods that are as `/mutate` made them are not asked about."""
+
+
 @pytest.mark.promise("hook-2", "hook-1", "safe-4")
 def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
     """Both registrations fail closed and match only our pods; the webhook has no token for the API."""
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        (registration,) = of_kind(manifests, kind)
+    for kind, further in (("Mutating", []), ("Validating", [CHANGED])):
+        (registration,) = of_kind(manifests, f"{kind}WebhookConfiguration")
         webhook = registration["webhooks"][0]
+        condition, *others = webhook["matchConditions"]
         assert webhook["failurePolicy"] == "Fail"
-        assert webhook["matchConditions"][0]["expression"] == "object.spec.schedulerName == 'gpu-scheduler'"
+        assert condition["expression"] == "object.spec.schedulerName == 'gpu-scheduler'"
+        assert [each["name"] for each in others] == further
     (deployment,) = (one for one in of_kind(manifests, "Deployment") if one["metadata"]["name"].endswith("webhook"))
 
     assert pod_of(deployment)["automountServiceAccountToken"] is False
@@ -236,9 +242,9 @@ def test_each_pod_is_reviewed_with_claims_or_without(
                 *expected,
             )
             assert entry.pop("name") == f"{name}.gpu-scheduler.agentaflow.io"
-            # The further ones say which pods need no second review.
-            del entry["matchConditions"][1:]
             assert entry["clientConfig"]["service"].pop("path") == f"/{name}"
+        if kind == "Validating":
+            assert plain["matchConditions"].pop()["name"] == CHANGED
         assert isolated == plain
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.attacks.connections import established
 from tests.attacks.create_latency import Creating
 from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
 from tests.cluster.reading import client_of
@@ -24,10 +25,7 @@ Json = dict[str, Any]
 SECONDS: Final = 60
 MEMORY_LIMIT: Final = 192
 """MiB, the limit in role webhook."""
-HTTPS: Final = ":20FB"
-"""Port 8443, as /proc/net/tcp6 writes it."""
-ESTABLISHED: Final = "01"
-"""The state of an established connection in /proc/net/tcp6."""
+HTTPS: Final = 8443
 ATTACKS: Final = (
     *(("bodies", 10) for _ in range(3)),
     *(("idle", 400) for _ in range(5)),
@@ -127,8 +125,7 @@ def _peak(cluster: Cluster, name: str) -> float:
 
 def _open(cluster: Cluster, name: str) -> int:
     """Return how many connections the replica has open; an API server keeps up to 25."""
-    table = cluster.exec(SYSTEM, name, "cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()
-    return sum(line.split()[1].endswith(HTTPS) and line.split()[3] == ESTABLISHED for line in table)
+    return len(established(cluster.exec(SYSTEM, name, "cat", "/proc/net/tcp", "/proc/net/tcp6"), HTTPS))
 
 
 def _print(baseline: Creating, attacked: Creating, reported: list[Json], peaks: dict[str, float]) -> None:
