@@ -16,13 +16,12 @@ from typing import Final
 
 from aiohttp import web
 
+from tests.objects import literal
+
 DEVICES: Final = "0"
 """What every pod sees: the program reads no map."""
-_ENV: Final = [
-    {"name": "CUDA_VISIBLE_DEVICES", "value": DEVICES},
-    {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
-]
-_PATCH: Final = b64encode(json.dumps([{"op": "add", "path": "/spec/containers/0/env", "value": _ENV}]).encode())
+_ADDED: Final = {"op": "add", "path": "/spec/containers/0/env", "value": literal(DEVICES)}
+_PATCH: Final = b64encode(json.dumps([_ADDED]).encode())
 _PATCHED: Final = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"',
     b'","allowed":true,"patchType":"JSONPatch","patch":"' + _PATCH + b'"}}',
