@@ -196,6 +196,10 @@ class SchedulingQueue:
             heappop(self._active)
         return bool(self._active)
 
+    def active_at_most(self) -> int:
+        """Return a number that is not below that of the active pods; outdated entries may be counted too."""
+        return len(self._active)
+
     def counts(self) -> dict[str, int]:
         """Return the number of pods by `active`, `backoff` and `unschedulable`.
 

@@ -49,12 +49,8 @@ WAITING_WORKERS = 16
 BOUND_WORKERS = 64
 """Workers that write the events of bound pods: as many as there are binds at once, whose connections they use. With 16,
 a backlog took a tenth longer until its last event."""
-WAITING_YIELD = 5.0
-"""Seconds for which a notice of a waiting pod waits for binds at most."""
-BOUND_YIELD = 15.0
-"""Seconds for which the event of a bound pod waits for binds at most. Longer, as the pod itself shows that it runs."""
 POLL = 0.05
-"""Seconds between two checks whether the binds are still busy."""
+"""Seconds between two checks whether the binds still go first."""
 EVENT_TRIES = 3
 MAX_ANSWER_BYTES = 2**17
 """Bytes of an answer that are read. The answer to a write is the pod, which may have megabytes."""
@@ -69,12 +65,11 @@ Key = tuple[str, str]
 class _Queue:
     """Notices of one kind, first in, first out."""
 
-    __slots__ = ("at_once", "turn", "waiting", "yielding")
+    __slots__ = ("at_once", "turn", "waiting")
 
-    def __init__(self, at_once: int, yielding: float) -> None:
-        """Deliver `at_once` notices at once; each waits for binds for at most `yielding` seconds."""
+    def __init__(self, at_once: int) -> None:
+        """Deliver `at_once` notices at once."""
         self.at_once = at_once
-        self.yielding = yielding
         self.waiting: asyncio.Queue[Key] = asyncio.Queue(QUEUE)
         self.turn = asyncio.Lock()
 
@@ -94,7 +89,8 @@ class _PendingNotice:
     at: datetime
     condition_due: bool
     answered: asyncio.Event
-    since: float
+    attempts: int
+    """The attempts of the scheduling loop that go first."""
     event_due: bool
     tries: int = 0
 
@@ -119,7 +115,8 @@ class ApiEventRecorder(EventRecorder):
         controller: str,
         instance: str,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
-        busy: Callable[[], bool] = lambda: False,
+        attempts_due: Callable[[], int] = lambda: 0,
+        binds_first: Callable[[int], bool] = lambda _: False,
         may_write: Callable[[], bool] = lambda: True,
         events: bool = True,
         conditions: bool = True,
@@ -127,24 +124,22 @@ class ApiEventRecorder(EventRecorder):
         """`controller` is the scheduler's name and `instance` this replica, as events report them.
 
         `may_write` tells whether this replica leads for certain. It is called right before a condition is sent.
-        While the binds are `busy` with all the requests that they may have in flight, notices wait: it is worth more
-        that a pod runs sooner than that an event comes sooner. `events` and `conditions` tell what it has the right to
-        write; the rest is never sent.
+        It is worth more that a pod runs sooner than that an event comes sooner, so a notice waits while `binds_first`
+        says so of the number that `attempts_due` returned when it came: the pods that were active then go first, and
+        none that came later. `events` and `conditions` tell what it has the right to write; the rest is never sent.
         """
         self._api = api
         self._events = events
         self._conditions = conditions
-        self._busy = busy
+        self._attempts_due = attempts_due
+        self._binds_first = binds_first
         self._may_write = may_write
         self._stopping = False
         self._controller = controller
         self._instance = instance
         self._wall = wall
         self._undelivered: dict[Key, _PendingNotice] = {}
-        self._waiting_queue, self._bound_queue = (
-            _Queue(WAITING_WORKERS, WAITING_YIELD),
-            _Queue(BOUND_WORKERS, BOUND_YIELD),
-        )
+        self._waiting_queue, self._bound_queue = _Queue(WAITING_WORKERS), _Queue(BOUND_WORKERS)
 
     def record(self, pod: PodRef, notice: Notice) -> bool:
         """Queue the notice, see EventRecorder. False if its queue is full, or if no condition may be written."""
@@ -162,10 +157,11 @@ class ApiEventRecorder(EventRecorder):
             except asyncio.QueueFull:
                 return False
         answered = earlier.answered if earlier else _set_event()
-        now = asyncio.get_running_loop().time()
+        # A notice in the place of an earlier one has waited as long as that one.
+        attempts = earlier.attempts if earlier else self._attempts_due()
         event = event_name(pod.name)
         self._undelivered[key] = _PendingNotice(
-            pod, notice, event, self._wall(), condition_due, answered, now, self._events
+            pod, notice, event, self._wall(), condition_due, answered, attempts, self._events
         )
         return True
 
@@ -222,11 +218,9 @@ class ApiEventRecorder(EventRecorder):
                 asyncio.get_running_loop().call_later(delay, self._requeue, queue, key)
 
     async def _wait_for_binds(self, queue: _Queue, key: Key) -> None:
-        """Wait while the binds are busy, within the notice's time. One worker of a queue polls; the rest wait."""
-        loop = asyncio.get_running_loop()
+        """Wait while binds go first. One worker of a queue polls; the rest wait."""
         async with queue.turn:
-            until = self._undelivered[key].since + queue.yielding
-            while self._busy() and loop.time() < until:  # noqa: ASYNC110 - nothing signals it
+            while self._binds_first(self._undelivered[key].attempts):  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(POLL)
 
     def _requeue(self, queue: _Queue, key: Key) -> None:

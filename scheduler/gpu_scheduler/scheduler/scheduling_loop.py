@@ -100,6 +100,8 @@ class Scheduler:
         self._poll_watches = poll_watches
         self._stopping = False
         self._heartbeat: float | None = None
+        self.attempts = 0
+        """How many pods were tried so far."""
         self.pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
         self.cordons = EventHandlerFuncs(self._cordons_applied, self._cordons_forgotten)
 
@@ -121,6 +123,11 @@ class Scheduler:
         """
         return self._binding_cycle.full or (self._binding_cycle.busy and self.queue.any_active())
 
+    @property
+    def attempts_due(self) -> int:
+        """The number of attempts after which each pod that is active now has had one, if no other comes first."""
+        return self.attempts + self.queue.active_at_most()
+
     async def run(self) -> None:
         """Decide until `drain`. The heartbeat is renewed whether or not there is work, or a slot for a write."""
         while not self._stopping:
@@ -137,6 +144,7 @@ class Scheduler:
                 self._binding_cycle.return_slot()
                 await self._wait_for_work(began)
                 continue
+            self.attempts += 1
             if not self._schedule_safely(uid, began):
                 self._binding_cycle.return_slot()
             # Let the watch tasks and the binds run between two decisions.

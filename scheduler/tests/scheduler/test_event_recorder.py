@@ -27,9 +27,12 @@ def waiting(note: str) -> Notice:
 
 @asynccontextmanager
 async def running_recorder(
-    *, busy: bool = False, may_write: Callable[[], bool] = lambda: True
+    *,
+    attempts_due: Callable[[], int] = lambda: 0,
+    binds_first: Callable[[int], bool] = lambda _: False,
+    may_write: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[tuple[FakeServer, ApiEventRecorder]]:
-    """Run an event recorder; with `busy`, as many binds as allowed are in flight."""
+    """Run an event recorder."""
     async with connected() as (server, api):
         when = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
         recorder = ApiEventRecorder(
@@ -37,7 +40,8 @@ async def running_recorder(
             controller="gpu-scheduler",
             instance="replica-0_ab12",
             wall=lambda: when,
-            busy=lambda: busy,
+            attempts_due=attempts_due,
+            binds_first=binds_first,
             may_write=may_write,
         )
         task = asyncio.create_task(recorder.run())
@@ -351,23 +355,25 @@ async def test_a_failing_notice_does_not_delay_the_others(monkeypatch: pytest.Mo
         await until(lambda: server.asked("POST"))
 
 
-async def test_binds_go_first_and_then_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the binds are, a pod's reason to wait is written after a while, and a placement later."""
-    monkeypatch.setattr(event_recorder, "WAITING_YIELD", 0.2)
-    monkeypatch.setattr(event_recorder, "BOUND_YIELD", 0.6)
-    async with running_recorder(busy=True) as (server, recorder):
+async def test_pods_that_are_active_go_first_and_none_that_comes_later() -> None:
+    """The loop stays busy. Each notice is written after the attempts that were due when it came."""
+    attempts = {"made": 10, "due": 12}
+    async with running_recorder(
+        attempts_due=lambda: attempts["due"], binds_first=lambda due: attempts["made"] < due
+    ) as (server, recorder):
         server.on("PATCH", STATUS, Reply(200))
         server.on("POST", EVENTS, Reply(201))
-        began = asyncio.get_running_loop().time()
 
-        recorder.record(PodRef("default", "train-9", "uid-9"), SCHEDULED)
         recorder.record(POD, waiting("GpuHeld: held"))
+        recorder.record(PodRef("default", "train-9", "uid-9"), SCHEDULED)
+        attempts["due"] = 14
+        recorder.record(POD, waiting("GpuHeld: held by another"))
+        recorder.record(PodRef("default", "train-8", "uid-8"), SCHEDULED)
 
-        await until(lambda: len(server.asked("POST")) == 1)
-        assert asyncio.get_running_loop().time() - began >= 0.2
-        await recorder.flush(2)
-        assert asyncio.get_running_loop().time() - began >= 0.6
-        assert [each.body["regarding"]["name"] for each in server.asked("POST")] == ["train-0", "train-9"]
+        for made, written in ((11, []), (13, ["train-0", "train-9"]), (14, ["train-0", "train-8", "train-9"])):
+            attempts["made"] = made
+            await asyncio.sleep(4 * event_recorder.POLL)
+            assert sorted(each.body["regarding"]["name"] for each in server.asked("POST")) == written
 
 
 async def test_a_full_queue_refuses_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -494,6 +494,23 @@ async def test_the_loop_is_busy_until_the_last_bind_is_sent(monkeypatch: pytest.
         assert not loop.scheduler.busy
 
 
+async def test_attempts_are_counted_and_due_for_each_active_pod() -> None:
+    """Two of six pods are being bound when a seventh comes."""
+    async with looping(binders=2) as loop:
+        loop.binder.hold = asyncio.Event()
+        text = "".join(f"{index}=node1:{index}\n" for index in range(7))
+        loop.see(*(pod(f"a-{index}", text) for index in range(6)))
+        await loop.settle()
+        due = loop.scheduler.attempts_due
+        loop.see(pod("a-6", text))
+        assert (loop.scheduler.attempts, due, loop.scheduler.attempts_due) == (2, 6, 7)
+
+        loop.binder.hold.set()
+        await loop.settle()
+
+        assert loop.scheduler.attempts == loop.scheduler.attempts_due == 7
+
+
 async def test_stopping_waits_for_binds_and_returns_whether_all_are_settled() -> None:
     """The Lease may only be released when no bind of ours can still be applied."""
     async with looping(Bound(), Unknown("time-out")) as loop:
