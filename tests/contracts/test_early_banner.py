@@ -42,6 +42,36 @@ def test_long_task_is_named_before_it_ends(tmp_path: Path) -> None:
     assert result - headings[0][0] > 1.5
 
 
+ROLES = """\
+- hosts: localhost
+  gather_facts: false
+  roles: [idle, first, second]
+"""
+TASK = """\
+- name: Work in {role}
+  ansible.builtin.debug:
+    msg: done
+  when: {does}
+"""
+
+
+def test_a_role_is_numbered_before_its_first_task(tmp_path: Path) -> None:
+    """One that does nothing is counted and not named, and none is named twice."""
+    (tmp_path / "play.yml").write_text(ROLES)
+    for role in ("idle", "first", "second"):
+        folder = tmp_path / "roles" / role / "tasks"
+        folder.mkdir(parents=True)
+        does = str(role != "idle").lower()
+        (folder / "main.yml").write_text(TASK.format(role=role, does=does) + TASK.format(role=role, does=does))
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    command = ("ansible-playbook", "--inventory=inventory/kind", str(tmp_path / "play.yml"))
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+
+    lines = [line.rstrip(" *") for line in done.stdout.splitlines() if line.startswith(("ROLE ", "TASK "))]
+    assert lines[:2] == ["ROLE 2 of 3 [first], after 0 min 0 s", "TASK [first : Work in first]"]
+    assert [line for line in lines if line.startswith("ROLE")][1:] == ["ROLE 3 of 3 [second], after 0 min 0 s"]
+
+
 DIFFS = """\
 - hosts: localhost
   gather_facts: false
