@@ -2,7 +2,8 @@
 """Sets the version of Kubernetes that the programs are built from and the nodes run: `make bump-kubernetes V=1.36.4`.
 
 The version stands in roles/node_image/files/go/kubernetes: go.mod and go.sum for the builds, and beside them the name
-of kind's image of the same version with its digest. All three change, or none does. Standard library only.
+of kind's image of the same version with its digest. CoreDNS, in the folder next to it, is built with the same libraries
+of Kubernetes, because what both use is then compiled once. All files change, or none does. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ IMAGE: Final = "pulled-image"
 # In this order: while go.mod has the old version, a run that was interrupted is done again.
 WRITTEN: Final = ("go.sum", IMAGE, "go.mod")
 
+COREDNS: Final = "coredns"
+COREDNS_WRITTEN: Final = ("go.sum", "go.mod")
 MODULE: Final = "k8s.io/kubernetes"
+LIBRARIES: Final = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go")
 REPOSITORY: Final = "kindest/node"
 DOCKER_HUB: Final = "https://registry-1.docker.io"
 MANIFESTS: Final = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json"
@@ -202,9 +206,14 @@ def released_go_mod(go: str, version: str) -> str:
     return Path(answer["GoMod"]).read_text(encoding="utf-8")
 
 
+def staging_version(version: str) -> str:
+    """Return the version of Kubernetes' own libraries in this release."""
+    return f"v0.{version.partition('.')[2]}"
+
+
 def go_mod_of(version: str, released: str, present: str) -> str:
     """Return our go.mod before `go mod tidy`: Kubernetes, its staging modules at the same version, and our programs."""
-    staging = f"v0.{version.partition('.')[2]}"
+    staging = staging_version(version)
     go = max((re.findall(r"^go (\S+)", text, flags=re.MULTILINE)[0] for text in (released, present)), key=numbers)
     names = re.findall(r"(\S+) => \./staging/", released)
     replaced = "".join(f"replace {name} => {name} {staging}\n\n" for name in names)
@@ -229,7 +238,14 @@ def bump(version: str, digest: str, registry: str, folder: Path = FOLDER) -> str
         text = go_mod_of(version, released, present)
         (made / "go.mod").write_text(text)
         (made / IMAGE).write_text(f"{pinned}\n")
-        run(go_program(re.findall(r"^go (\S+)", text, flags=re.MULTILINE)[0]), "mod", "tidy", folder=made)
+        go = go_program(re.findall(r"^go (\S+)", text, flags=re.MULTILINE)[0])
+        run(go, "mod", "tidy", folder=made)
+        coredns, made_coredns = folder.parent / COREDNS, made / COREDNS
+        shutil.copytree(coredns, made_coredns)
+        run(go, "get", *(f"{library}@{staging_version(version)}" for library in LIBRARIES), folder=made_coredns)
+        run(go, "mod", "tidy", folder=made_coredns)
+        for file in COREDNS_WRITTEN:
+            (made_coredns / file).replace(coredns / file)
         for file in WRITTEN:
             (made / file).replace(folder / file)
     source = "" if digest else f" Compare the digest, which {registry} gave, with kind's release notes."

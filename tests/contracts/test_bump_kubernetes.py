@@ -58,6 +58,10 @@ match sys.argv[1:]:
         staging = "".join(f"\\tk8s.io/{{name}} => ./staging/src/k8s.io/{{name}}\\n" for name in ("api", "added"))
         file.write_text(f"module k8s.io/kubernetes\\n\\ngo {needed}\\n\\nreplace (\\n{{staging}})\\n")
         print(json.dumps({{"GoMod": str(file)}}))
+    case ["get", *libraries]:
+        pathlib.Path("go.mod").write_text("module gpu-scheduler.invalid/coredns\\n" + "\\n".join(libraries))
+    case ["mod", "tidy"] if pathlib.Path("main.go").exists():
+        pathlib.Path("go.sum").write_text("sums of " + pathlib.Path("go.mod").read_text())
     case ["mod", "tidy"]:
         (version,) = re.findall(r"require k8s.io/kubernetes (v\\S+)", pathlib.Path("go.mod").read_text())
         if version == "v1.41.0":
@@ -74,6 +78,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (made / "go.mod").write_text(GO_MOD)
     (made / "go.sum").write_text("sums of v1.40.1")
     (made / "pulled-image").write_text(f"kindest/node:v1.40.1@{OTHER_DIGEST}\n")
+    coredns = made.with_name("coredns")
+    coredns.mkdir()
+    for name in ("go.mod", "go.sum", "main.go"):
+        (coredns / name).write_text(f"{name} of v1.40.1")
     install_go(tmp_path / "bin", "1.26.0")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -144,7 +152,21 @@ def test_version_and_digest_change_together(folder: Path) -> None:
     assert "tool (\n\tk8s.io/kubernetes/cmd/kubectl\n)\n" in go_mod
     assert (folder / "go.sum").read_text() == "sums of v1.40.2"
     assert (folder / "pulled-image").read_text() == f"kindest/node:v1.40.2@{DIGEST}\n"
-    assert set(content(folder)) == {"kubernetes/go.mod", "kubernetes/go.sum", "kubernetes/pulled-image"}
+    assert set(content(folder)) == {
+        *("kubernetes/go.mod", "kubernetes/go.sum", "kubernetes/pulled-image"),
+        *("coredns/go.mod", "coredns/go.sum", "coredns/main.go"),
+    }
+
+
+def test_coredns_is_built_with_the_libraries_of_that_version(folder: Path) -> None:
+    """What both use is compiled once. Its own program stays."""
+    command.bump("1.40.2", DIGEST, NOWHERE, folder)
+
+    libraries = "\n".join(f"k8s.io/{name}@v0.40.2" for name in ("api", "apimachinery", "client-go"))
+    files = content(folder)
+    assert files["coredns/go.mod"] == f"module gpu-scheduler.invalid/coredns\n{libraries}"
+    assert files["coredns/go.sum"] == f"sums of {files['coredns/go.mod']}"
+    assert files["coredns/main.go"] == "main.go of v1.40.1"
 
 
 @pytest.mark.parametrize("token", ["", "anonymous"], ids=["open", "with tokens for everybody"])
@@ -179,7 +201,7 @@ def test_digest_alone_can_be_corrected(folder: Path) -> None:
 def test_interrupted_run_is_completed_by_the_next(folder: Path, tmp_path: Path, written: tuple[str, ...]) -> None:
     """A run that ended between two of its files is done again: go.mod, which is written last, has the old version."""
     complete = tmp_path / "complete" / "kubernetes"
-    shutil.copytree(folder, complete)
+    shutil.copytree(folder.parent, complete.parent)
     command.bump("1.40.2", DIGEST, NOWHERE, complete)
     for name in written:
         shutil.copy(complete / name, folder / name)

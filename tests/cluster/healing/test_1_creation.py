@@ -57,7 +57,7 @@ def test_truncated_cache_a_build_and_a_creation_interrupted(cluster: Cluster, tm
     installing = partial(
         _path_exists, own_engine.CACHE / "roots" / "python" / "var" / "lib" / "dpkg" / "info" / "bash.list"
     )
-    runs.interrupt("TASK [node_image : Install Debian by debootstrap", installing, tmp_path / "build.log")
+    runs.interrupt("TASK [node_image : Wait for Debian", installing, tmp_path / "build.log")
     (recipe,) = {path.name.rpartition("-")[0] for path in archives if not path.exists()}
     assert own_engine.docker("images", "--quiet", PYTHON_IMAGE) == ""
 
