@@ -189,10 +189,11 @@ env-dev: $(VENV)/.dev.stamp
 # What bin/gpu-scheduler imports. The development environment has it.
 env-cli: $(VENV)/.$(if $(wildcard $(VENV)/.dev.stamp),dev,payload).stamp
 
-# Hash-checked installs; an interrupted one leaves no stamp and is done again.
+# Hash-checked installs; an interrupted one leaves no stamp and is done again. Python compiles what is used when it is used first:
+# all of it would be half of the time.
 $(VENV)/.%.stamp: requirements/%.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "cannot use $(PYTHON) " + sys.version.split()[0] + ": Python must be 3.11 or newer (example: make up PYTHON=python3.12)")'
 	@test -x $(BIN)/python || { echo 'Making the tool environment $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'Installing requirements/$*.txt into $(VENV) (about 2 minutes the first time)'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$*.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/$*.txt
 	@touch $@
