@@ -53,7 +53,10 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "download": "fetches packages, and the module apt installs",
     },
     "dpkg-deb": {"--extract": "unpacks a package without installing it"},
-    "mv": {"": "gives a whole file or folder its name in one step; no module renames"},
+    "mv": {
+        "": "gives a whole file or folder its name in one step; no module renames",
+        "--target-directory": "sets folders aside that are no longer needed",
+    },
     "git": {"rev-parse": "reads only", "status": "reads only"},
     "kubectl": {
         "api-resources": "asks which kinds the cluster serves; reads only",
@@ -93,6 +96,7 @@ UNCHANGED: Final = {
 # program and verb → why it always reports a change: the task only runs if there is something to do.
 CHANGED: Final = {
     ("go", "build"): "runs where a program is missing",
+    ("mv", "--target-directory"): "runs after the node image is packed",
     ("kind", "create"): "runs where there is no cluster",
     ("kind", "export"): "runs where the kubeconfig is not the cluster's",
     ("kind", "load"): "runs where a node lacks an image",

@@ -355,6 +355,7 @@ async def test_a_failing_notice_does_not_delay_the_others(monkeypatch: pytest.Mo
         await until(lambda: server.asked("POST"))
 
 
+@pytest.mark.promise("text-18")
 async def test_pods_that_are_active_go_first_and_none_that_comes_later() -> None:
     """The loop stays busy. Each notice is written after the attempts that were due when it came."""
     attempts = {"made": 10, "due": 12}

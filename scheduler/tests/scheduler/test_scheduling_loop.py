@@ -494,6 +494,7 @@ async def test_the_loop_is_busy_until_the_last_bind_is_sent(monkeypatch: pytest.
         assert not loop.scheduler.busy
 
 
+@pytest.mark.promise("text-18")
 async def test_attempts_are_counted_and_due_for_each_active_pod() -> None:
     """Two of six pods are being bound when a seventh comes."""
     async with looping(binders=2) as loop:
