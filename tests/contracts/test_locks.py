@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -175,3 +176,15 @@ def test_contents_of_an_image_are_its_packages(tmp_path: Path) -> None:
 
     assert image_contents.debian_packages(tmp_path) == [("libc6", "2.41-12", "amd64")]
     assert image_contents.python_packages(tmp_path) == [("one", "1.0"), ("two", "1.0")]
+
+
+@pytest.mark.parametrize("pair", tuple(combinations(("etcd", "containerd", "coredns"), 2)), ids=" and ".join)
+def test_programs_of_a_node_share_their_libraries(pair: tuple[str, str]) -> None:
+    """What two of these modules require has one version: it is compiled once. Kubernetes' own versions are older."""
+    one, other = (_required(module) for module in pair)
+    assert {name for name in one.keys() & other.keys() if one[name] != other[name]} == set()
+
+
+def _required(module: str) -> dict[str, str]:
+    text = (ROOT / "roles/node_image/files/go" / module / "go.mod").read_text(encoding="utf-8")
+    return dict(re.findall(r"^\s+(\S+) (v\S+)", text, re.MULTILINE))
