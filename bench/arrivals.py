@@ -1,6 +1,6 @@
 """W2 and W4: pods arrive one by one at a fixed rate; in W4 many unschedulable pods wait beside them.
 
-The rate is a share of the limit, so that no contender is measured while the API server is fully loaded.
+The rate is a share of what A sustains, so that no contender is measured while the API server is fully loaded.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import http.client
 from typing import TYPE_CHECKING, Final
 
+from bench import pending_pods
 from bench.cluster import start_cluster
 from bench.cluster_objects import MappedPods, namespace_names
+from bench.contenders.limit import ArrivingAtPace
 from bench.contenders.ours import GpuScheduler
 from bench.measurement import Run, measure_and_audit
 from bench.pod_stream import faults, refusals, stream
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
     from bench.cluster import ClusterUnderTest
     from bench.cluster_objects import Object
+    from bench.pod_stream_process import Streamed
     from bench.results import Cell, Measured
+    from bench.watcher import Seen
 
 _TIMEOUT: Final = 600.0
 
@@ -59,10 +63,25 @@ def measure(  # noqa: PLR0913 - the parameters of a stream, with their defaults
         finally:
             arriving.stop()
             contender.stop()
-    measured.latencies = [seen.bound[key] - at for key, at in streamed.answered.items() if key in seen.bound]
-    measured.event_delays = [at - seen.bound[key] for key, at in seen.events.items() if key in seen.bound]
+    add_delays(measured, seen, streamed)
     measured.wrong.extend(refusals(streamed) if flood else faults(streamed, rate))
     return measured
+
+
+def measure_limit(cell: Cell, repetition: int, log: Callable[[str], None], *, rate: float) -> Measured:
+    """Measure A once at this pace, see ArrivingAtPace."""
+    objects = MappedPods(cell.nodes, cell.pods)
+    contender = ArrivingAtPace(rate, objects)
+    measured, seen = pending_pods.measure_and_see(cell, contender, repetition, log, objects)
+    add_delays(measured, seen, contender.streamed)
+    measured.wrong.extend(faults(contender.streamed, rate))
+    return measured
+
+
+def add_delays(measured: Measured, seen: Seen, streamed: Streamed) -> None:
+    """Add how long each pod waited for its bind after its creation, and each event after its bind."""
+    measured.latencies = [seen.bound[key] - at for key, at in streamed.answered.items() if key in seen.bound]
+    measured.event_delays = [at - seen.bound[key] for key, at in seen.events.items() if key in seen.bound]
 
 
 def _unschedulable(count: int, names: tuple[str, ...]) -> Iterator[tuple[str, Object]]:

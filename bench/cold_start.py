@@ -27,7 +27,7 @@ def measure(cell: Cell, contender: ColdStart, repetition: int, log: Callable[[st
         cluster.settle(objects)
         pods = objects.pod_requests(contender.scheduler)
         cluster.make(islice(pods, cell.pods))
-        _bind(cluster, objects)
+        bind_all(cluster, objects)
         cluster.make(pods)
         try:
             contender.prepare(cluster, objects)
@@ -42,7 +42,7 @@ def measure(cell: Cell, contender: ColdStart, repetition: int, log: Callable[[st
     return measured
 
 
-def _bind(cluster: ClusterUnderTest, objects: MappedPods) -> None:
+def bind_all(cluster: ClusterUnderTest, objects: MappedPods) -> None:
     """Bind all pods of the cluster and write their events, as our scheduler would."""
     limit = Limit("curl", 32, events=True)
     try:

@@ -6,7 +6,7 @@ If a contender has several variants, its best one is compared with our worst one
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -120,6 +120,24 @@ def compared(ours: str, theirs: tuple[str, str], rate: Figure = bind_rate) -> Fi
 def at(variant: str, find: Find) -> Find:
     """Restrict a comparison to the cells of one variant."""
     return lambda measured: find([each for each in measured if each.cell.variant == variant])
+
+
+def least(find: Find) -> Find:
+    """Return the lower end of the interval in place of the median."""
+    return _end(find, lambda found: found.low)
+
+
+def most(find: Find) -> Find:
+    """Return the upper end of the interval in place of the median."""
+    return _end(find, lambda found: found.high)
+
+
+def _end(find: Find, end: Callable[[Estimate], float | None]) -> Find:
+    def found(measured: Sequence[Measured]) -> Estimate | None:
+        estimate = find(measured)
+        return None if estimate is None else replace(estimate, value=end(estimate))
+
+    return found
 
 
 def of_ours(workload: str, figure: Figure) -> Find:

@@ -8,7 +8,19 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench import admission, arrivals, background, churn, claims, cold_start, failover, growth, idle, pending_pods
+from bench import (
+    admission,
+    arrivals,
+    background,
+    churn,
+    claims,
+    cold_start,
+    failover,
+    growth,
+    idle,
+    pending_pods,
+    scale,
+)
 from bench.claimed_pods import ClaimedPods
 from bench.cluster_objects import GPUS_PER_NODE, MappedPods
 from bench.comparison import cells, chosen
@@ -29,6 +41,7 @@ if TYPE_CHECKING:
     from bench.background import BackgroundLoad
     from bench.cluster import ClusterUnderTest
     from bench.contenders.contender import Contender
+    from bench.figures import Figure
     from bench.results import Measured
 
 NODES: Final = 500
@@ -43,7 +56,7 @@ MANY_NODES: Final = 5000
 FILLS: Final = (70, 95)
 """Percent of the GPUs that are assigned at the end."""
 FLOOD: Final = 0.8
-"""Share of the limit. The target is 0.7 of the limit: the pods must arrive faster than that."""
+"""Share of the limit. A sustains less of it: the pods must arrive faster than that."""
 UNSCHEDULABLE: Final = 10_000
 """Pods that fit nowhere."""
 BOUND: Final = 10_000
@@ -124,22 +137,37 @@ def large_jobs() -> tuple[Job, ...]:
     )
 
 
-def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
-    """W2 at a half, a quarter and FLOOD of the limit, and W4 at a half.
+def flood_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
+    """W2-sustained: ours at FLOOD of the limit, and A, as its client was fastest as the limit.
 
     Empty when the limit is unknown, for example because each of its repetitions went wrong.
     """
     best = chosen(cells(found, "W1", "L"), event_rate, most=True)
     if not best:
         return ()
-    limit = median(each.events / (each.to_last_event or 1) for each in best)
-    return (
-        arriving("W2", limit / 2),
-        arriving("W4", limit / 2, UNSCHEDULABLE),
-        arriving("W2-quarter", limit / 4),
-        arriving("W2-sustained", limit * FLOOD, flood=True),
-        _arriving_limit(best[0].cell.variant),
-    )
+    limit = _median(event_rate, best)
+    return arriving("W2-sustained", limit * FLOOD, flood=True), _arriving_limit(best[0].cell.variant)
+
+
+def arrival_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
+    """W2 at half of what A sustains, of ours and of A; empty when that is unknown."""
+    rate = _arrival_rate(found)
+    return () if rate is None else (arriving("W2", rate), _limit_at_pace(rate))
+
+
+def unschedulable_jobs(found: Sequence[Measured]) -> tuple[Job, ...]:
+    """W4 at the rate of W2; empty when that is unknown."""
+    rate = _arrival_rate(found)
+    return () if rate is None else (arriving("W4", rate, UNSCHEDULABLE),)
+
+
+def _arrival_rate(found: Sequence[Measured]) -> float | None:
+    sustained = chosen(cells(found, "W2-sustained", "A"), bind_rate, most=True)
+    return _median(bind_rate, sustained) / 2 if sustained else None
+
+
+def _median(rate: Figure, repetitions: Sequence[Measured]) -> float:
+    return median(value for each in repetitions if (value := rate(each)) is not None)
 
 
 def growth_jobs() -> tuple[Job, ...]:
@@ -186,6 +214,13 @@ def _arriving_limit(variant: str) -> Job:
     )
 
 
+def _limit_at_pace(rate: float) -> Job:
+    rate = round(rate)
+    cell = Cell("W2", "A", f"{rate}/s", NODES, PODS)
+    measure = partial(arrivals.measure_limit, rate=rate)
+    return Job(cell, lambda repetition, log: measure(cell, repetition, log))
+
+
 def _kube_scheduler() -> Job:
     return _pending_pods_job("K", lambda: KubeScheduler(throttled=False))
 
@@ -221,6 +256,26 @@ def filling(percent: int, make: Callable[[], Contender]) -> Job:
     counted = CountedPods(NODES, percent)
     cell = Cell("W3", make().name, f"{percent}%", counted.nodes, counted.pods)
     return Job(cell, lambda repetition, log: pending_pods.fill(counted, cell, make(), repetition, log))
+
+
+def scale_jobs() -> tuple[Job, ...]:
+    """Scale: a backlog by a synced standby, by a cold start, and with ours on a processor of its own; and arrivals."""
+    return (
+        _scaled("backlog", GpuScheduler),
+        _scaled("cold start", ColdStart),
+        _scaled("apart", scale.Apart),
+        _scaled_arrivals(),
+    )
+
+
+def _scaled(variant: str, make: Callable[[], GpuScheduler]) -> Job:
+    cell = Cell("scale", "O", variant, MANY_NODES, PODS)
+    return Job(cell, lambda repetition, log: scale.backlog(cell, make, repetition, log))
+
+
+def _scaled_arrivals() -> Job:
+    cell = Cell("scale", "O", f"{STREAM:.0f}/s", MANY_NODES, PODS)
+    return Job(cell, lambda repetition, log: scale.arrivals(cell, repetition, log, rate=STREAM))
 
 
 def churn_jobs() -> tuple[Job, ...]:

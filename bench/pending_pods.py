@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from bench.contenders.contender import Contender
     from bench.counted_pods import CountedPods
     from bench.results import Cell, Measured
+    from bench.watcher import Seen
 
 
 def measure(cell: Cell, contender: Contender, repetition: int, log: Callable[[str], None]) -> Measured:
     """Measure one cell once, on a control plane of its own; `log` receives the progress."""
     objects = MappedPods(cell.nodes, cell.pods)
+    return measure_and_see(cell, contender, repetition, log, objects)[0]
+
+
+def measure_and_see(
+    cell: Cell, contender: Contender, repetition: int, log: Callable[[str], None], objects: MappedPods
+) -> tuple[Measured, Seen]:
+    """Measure pending pods as `measure` does; return what the observer saw of each, too."""
     what = objects, contender.scheduler, contender.pinned
     pods = objects.pod_requests(contender.scheduler, pinned=contender.pinned)
     return _found_there(cell, contender, repetition, log, _PendingPods(what, objects, pods))
@@ -36,7 +44,7 @@ def fill(
     """Measure W3. Pods for a contender that assigns no devices request GPUs by their resource limits."""
     what = counted, contender.scheduler, contender.devices
     pods = counted.pod_requests(contender.scheduler, limits=not contender.devices)
-    return _found_there(cell, contender, repetition, log, _PendingPods(what, counted, pods))
+    return _found_there(cell, contender, repetition, log, _PendingPods(what, counted, pods))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +62,11 @@ class _PendingPods:
 
 def _found_there(
     cell: Cell, contender: Contender, repetition: int, log: Callable[[str], None], found: _PendingPods
-) -> Measured:
+) -> tuple[Measured, Seen]:
     log(f"making {cell.nodes} nodes and {cell.pods} pods")
     with from_snapshot(found.what, found.make) as cluster:
         try:
             contender.prepare(cluster, found.objects)
-            return measure_and_audit(Run(cell, repetition, cluster, found.objects, contender, log), contender.go)[0]
+            return measure_and_audit(Run(cell, repetition, cluster, found.objects, contender, log), contender.go)
         finally:
             contender.stop()

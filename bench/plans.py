@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.figures import FEWEST
 from bench.jobs import (
     admission_jobs,
     arrival_jobs,
@@ -14,13 +15,16 @@ from bench.jobs import (
     failover_jobs,
     fastest,
     few_pending_pods_jobs,
+    flood_jobs,
     growth_jobs,
     idle_jobs,
     large_jobs,
     pending_pods_jobs,
+    scale_jobs,
     start_jobs,
     strategy_jobs,
     sweep_jobs,
+    unschedulable_jobs,
 )
 
 if TYPE_CHECKING:
@@ -60,10 +64,11 @@ def quick() -> Plan:
 
 
 def standard() -> Plan:
-    """W1 with several of the limit's variants, arrivals at shares of the measured limit, and W8."""
-    clients = (("curl", 32), ("curl", 64), ("go", 32))
+    """W1 with two of the limit's variants, arrivals, and W8."""
+    clients = (("curl", 64), ("go", 32))
     return (
         Part("W1", lambda _: pending_pods_jobs(clients, clients), 3),
+        Part("W2-sustained", flood_jobs, 3),
         Part("W2", arrival_jobs, 3),
         Part("W8", lambda _: admission_jobs(), 3),
     )
@@ -83,7 +88,9 @@ def full() -> Plan:
         Part("W1-limit", lambda _: sweep_jobs(), 1),
         Part("W1", lambda found: pending_pods_jobs(fastest(found, "L"), fastest(found, "L0")), FULL),
         Part("W1-5000", lambda _: large_jobs(), FULL),
-        Part("W2", arrival_jobs, FULL),
+        Part("scale", lambda _: scale_jobs(), FEWEST),
+        Part("W2-sustained", flood_jobs, FULL),
+        Part("W2", lambda found: (*arrival_jobs(found), *unschedulable_jobs(found)), FULL),
         Part("W3", lambda _: strategy_jobs(), FULL),
         Part("W5", lambda _: churn_jobs(), FULL),
         Part("W6", lambda _: start_jobs(), FULL),

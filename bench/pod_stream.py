@@ -30,9 +30,16 @@ def stream(
     `pods` yields for each pod the path to POST it to, and its body. Each pod is deleted after `lives` seconds (None:
     never).
     """
+    return stream_of(cluster, (_arrival(*pod) for pod in pods), rate, lives)
+
+
+def stream_of(
+    cluster: ClusterUnderTest, arrivals: Iterable[Arrival], rate: float, lives: float | None = None
+) -> GatedProcess[Streamed]:
+    """Start the process with these arrivals, see `stream`."""
     path = cluster.folder / "arrivals.jsonl"
     pace = Pace(cluster.header(ADMIN_TOKEN, 1), rate, lives)
-    path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *(_arrival(*pod) for pod in pods)]))
+    path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *arrivals]))
     return GatedProcess(
         Streamed, [sys.executable, "-m", "bench.pod_stream_process", str(path)], cluster.folder / "streamer.log"
     )

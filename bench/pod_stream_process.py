@@ -1,7 +1,8 @@
 """A process that creates pods at a steady rate, so that no other work slows it down.
 
-With `lives` it also deletes each pod after that time, so that pods are deleted at the rate of their creation. The
-argument is a file: a `Pace`, then `Arrival`s. It prints `ready`, waits for a line, and ends with one line of JSON.
+With `lives` it also deletes each pod after that time, so that pods are deleted at the rate of their creation. Requests
+that follow a creation are sent as soon as the one before is answered. The argument is a file: a `Pace`, then
+`Arrival`s. It prints `ready`, waits for a line, and ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Arrival(msgspec.Struct):
 
     key: str
     request: Request
+    then: tuple[Request, ...] = ()
+    """Requests that follow, one after the other."""
 
 
 class Streamed(msgspec.Struct):
@@ -54,6 +57,8 @@ class Streamed(msgspec.Struct):
     """The seconds within which 19 of 20 requests were sent late."""
     refused: dict[str, int] = {}
     """Answers without success, by HTTP status."""
+    cpu: float = 0.0
+    """CPU of the process itself, user and system, in seconds."""
 
 
 class _Annotations(msgspec.Struct, omit_defaults=True):
@@ -88,25 +93,36 @@ class _Stream:
         self.made = Streamed()
 
     async def live(self, arrival: Arrival) -> None:
-        """Create a pod, and delete it when its time is over."""
-        url, sent = URL(self._pace.to.server + arrival.request.path, encoded=True), time.monotonic()
-        async with self._session.post(url, data=arrival.request.body.encode()) as answer:
-            await answer.read()
-            if answer.status != http.client.CREATED:
-                self._refused(answer.status)
+        """Create a pod, send what follows, and delete the pod when its time is over."""
+        sent = time.monotonic()
+        if not await self._created(arrival.request):
+            return
+        self.made.answered[arrival.key] = answered = time.monotonic()
+        self.made.took.append(answered - sent)
+        for request in arrival.then:
+            if not await self._created(request):
                 return
-            self.made.answered[arrival.key] = answered = time.monotonic()
-            self.made.took.append(answered - sent)
         if self._pace.lives is None:
             return
         await asyncio.sleep(self._pace.lives)
-        name = arrival.key.rpartition("/")[2]
+        url, name = self._url(arrival.request), arrival.key.rpartition("/")[2]
         async with self._session.delete(url / name % {"gracePeriodSeconds": 0}) as answer:
             body = await answer.read()
             if answer.status == http.client.OK:
                 self.made.left[name] = msgspec.to_builtins(_pods.decode(body))
             else:
                 self._refused(answer.status)
+
+    async def _created(self, request: Request) -> bool:
+        """Send a POST; return whether something was created."""
+        async with self._session.post(self._url(request), data=request.body.encode()) as answer:
+            await answer.read()
+            if answer.status != http.client.CREATED:
+                self._refused(answer.status)
+            return answer.status == http.client.CREATED
+
+    def _url(self, request: Request) -> URL:
+        return URL(self._pace.to.server + request.path, encoded=True)
 
     def _refused(self, status: int) -> None:
         self.made.refused[str(status)] = self.made.refused.get(str(status), 0) + 1
@@ -117,7 +133,9 @@ async def _streamed(pace: Pace, arrivals: list[Arrival]) -> Streamed:
     async with aiohttp.ClientSession(connector=connector, headers=headers(pace.to), trust_env=False) as session:
         stream = _Stream(pace, session)
         await asyncio.to_thread(wait_for_go)
+        began = time.process_time()
         stream.made.late = await paced(pace.rate, arrivals, stream.live)
+        stream.made.cpu = time.process_time() - began
     return stream.made
 
 

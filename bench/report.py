@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONTENDERS: Final = {
     "L": "the limit: prepared binds and events, as fast as the API server takes them",
     "L0": "the limit without events",
-    "A": "the limit while as many pods are made: what a scheduler that costs nothing could sustain",
+    "A": "the limit while as many pods are made: a scheduler that costs nothing; in W2 at the same pace as ours",
     "O": "gpu-scheduler",
     "F": "its floor: the same loop, its decisions made before the clock starts; in W6 nothing read that need not be",
     "K": "kube-scheduler, unthrottled; in claims the claims of its pods exist before the clock starts",
@@ -28,14 +28,14 @@ CONTENDERS: Final = {
     "K50": "kube-scheduler with its default throttle",
     "N": "a naive scheduler in Python",
     "P": "pods created without a webhook",
-    "H": "a bare aiohttp handler that allows whatever it is asked",
+    "H": "a bare aiohttp handler that answers each request with the same patch",
 }
 WORKLOADS: Final = {
     "W1": "a backlog of mapped pods",
     "W1-limit": "the limit's clients, to find the best",
+    "scale": "the same nodes with 50,000 bound pods: a backlog, and arrivals",
     "W1-5000": "a backlog of mapped pods on ten times as many nodes",
-    "W2": "pods that arrive one by one",
-    "W2-quarter": "the same at half the pace",
+    "W2": "pods that arrive one by one, at half the pace that A sustains",
     "W2-sustained": "more of them than may be sustained",
     "W3": "pods placed by strategy",
     "W4": "arriving pods beside many that fit nowhere",

@@ -16,7 +16,7 @@ from tests.integration.programs import program
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-COMPARED: Final = frozenset({"W1-limit", "W1", "W2"})
+COMPARED: Final = frozenset({"W1-limit", "W1", "W2-sustained", "W2"})
 """Parts that share ratios with each other. Each other part is compared only within itself."""
 
 

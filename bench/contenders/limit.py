@@ -11,12 +11,18 @@ from bench.cluster import CREATED
 from bench.contenders import prepared_requests
 from bench.contenders.load_generator import LoadGenerator
 from bench.contenders.recorded_requests import workloads as recorded
+from bench.pod_stream import stream_of
+from bench.pod_stream_process import Arrival
 from bench.results import Cost
 from tests.integration.namespace import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench.cluster import ClusterUnderTest
     from bench.cluster_objects import ClusterObjects, MappedPods, Object
+    from bench.gated_process import GatedProcess
+    from bench.pod_stream_process import Streamed
 
 _TIMEOUT: Final = 600.0
 _SPACES: Final = "/namespaces/"
@@ -97,7 +103,7 @@ class Arriving(Limit):
 
     def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender. All requests use one token, so the account that binds may create pods here, too."""
-        cluster.make_namespaces(f"{_MORE}{name}" for name in self._more.namespaces)
+        _make_namespaces(cluster, self._more)
         cluster.make((f"/apis/{_RBAC}/{kind}", body) for kind, body in _RIGHTS.items())
         super().prepare(cluster, objects)
 
@@ -108,10 +114,65 @@ class Arriving(Limit):
         return load_report
 
     def _prepared_pods(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
-        made = (_made(*request) for request in self._more.pod_requests(self.scheduler))
+        made = (prepared_requests.PreparedPod(each, None) for each in _creations(self._more, self.scheduler))
         return list(chain.from_iterable(zip(made, super()._prepared_pods(cluster), strict=True)))
 
 
-def _made(path: str, body: Object) -> prepared_requests.PreparedPod:
-    path = path.replace(_SPACES, f"{_SPACES}{_MORE}")
-    return prepared_requests.PreparedPod(prepared_requests.Request(path, msgspec.json.encode(body).decode()), None)
+class ArrivingAtPace:
+    """A at a steady pace: each bind follows the answer to the creation of another pod, and each event its bind."""
+
+    name = "A"
+    scheduler = "gpu-scheduler"
+    pinned = False
+    events = True
+    devices = True
+
+    def __init__(self, rate: float, more: MappedPods) -> None:
+        """`more` are the pods that are created, `rate` of them a second, in namespaces of their own."""
+        self._rate = rate
+        self._more = more
+        self._stream: GatedProcess[Streamed] | None = None
+
+    def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
+        """See Contender."""
+        del objects
+        _make_namespaces(cluster, self._more)
+        pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={self.scheduler}")
+        prepared = recorded(cluster.items("/api/v1/nodes"), pods, events=True)
+        creations = _creations(self._more, self.scheduler)
+        self._stream = stream_of(cluster, map(_arrival, creations, prepared), self._rate)
+        self._stream.wait_ready()
+
+    def go(self) -> None:
+        """See Contender."""
+        assert self._stream is not None
+        self._stream.go()
+
+    def cost(self) -> Cost:
+        """See Contender; it waits for the end of the stream, and keeps its result in `streamed`."""
+        assert self._stream is not None
+        self.streamed = self._stream.wait(_TIMEOUT)
+        return Cost(cpu=self.streamed.cpu, rss=0.0, pss=0.0)
+
+    def stop(self) -> None:
+        """See Contender."""
+        if self._stream is not None:
+            self._stream.stop()
+
+
+def _make_namespaces(cluster: ClusterUnderTest, more: MappedPods) -> None:
+    cluster.make_namespaces(f"{_MORE}{name}" for name in more.namespaces)
+
+
+def _creations(more: MappedPods, scheduler: str) -> Iterator[prepared_requests.Request]:
+    """Yield the request that creates each pod, in namespaces of their own."""
+    for path, body in more.pod_requests(scheduler):
+        elsewhere = path.replace(_SPACES, f"{_SPACES}{_MORE}")
+        yield prepared_requests.Request(elsewhere, msgspec.json.encode(body).decode())
+
+
+def _arrival(creation: prepared_requests.Request, prepared: prepared_requests.PreparedPod) -> Arrival:
+    """Return a creation that the pod's bind and event follow, under the key of the pod that is bound."""
+    _, namespace, _, name, _ = prepared.bind.path.rsplit("/", 4)
+    assert prepared.event is not None
+    return Arrival(f"{namespace}/{name}", creation, (prepared.bind, prepared.event))

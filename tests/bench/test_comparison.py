@@ -71,9 +71,23 @@ RATIOS: dict[str, Case] = {
         Estimate(0.9, repetitions=1, variant="b"),
     ),
     "another scheduler may use its whole core": (
-        ("W1", "O/K", ""),
+        ("W1", "O/K", "rate"),
         [one("O", 90), one("K", 45, cpu=100)],
         Estimate(2, repetitions=1),
+    ),
+    "the lower end of an interval may have a bound of its own": (
+        ("W1", "O/K", "least"),
+        [one(name, rate, number) for number in (1, 2, 3) for name, rate in (("O", 90 + 10 * number), ("K", 50))],
+        Estimate(2, 2, 2.4, repetitions=3),
+    ),
+    "the upper end of an interval may have one": (
+        ("W2-sustained", "O/A", "most"),
+        [
+            one(name, rate, number, workload="W2-sustained")
+            for number in (1, 2, 3)
+            for name, rate in (("O", 60 + 10 * number), ("A", 100))
+        ],
+        Estimate(0.9, 0.7, 0.9, repetitions=3),
     ),
     "the largest size that both have is compared": (
         L0,
@@ -161,13 +175,21 @@ RATIOS: dict[str, Case] = {
         ],
         Estimate(0.9, repetitions=1, variant="creations"),
     ),
-    "our reviews are compared with those of the bare handler": (
+    "our creations are compared with those of the bare handler": (
         ("W8", "O/H", ""),
         [
-            one(name, workload="W8", variant="reviews", answered=answered, to_last_answer=10.0)
+            one(name, workload="W8", variant="creations", answered=answered, to_last_answer=10.0)
             for name, answered in (("O", 5000), ("H", 10000))
         ],
-        Estimate(0.5, repetitions=1, variant="reviews"),
+        Estimate(0.5, repetitions=1, variant="creations"),
+    ),
+    "a review costs more than one of the bare handler": (
+        ("W8", "O-H", "CPU"),
+        [
+            one(name, workload="W8", variant="reviews", pods=0, answered=10_000, costs={name: Cost(cpu, 0, 0)})
+            for name, cpu in (("O", 1.2), ("H", 0.5))
+        ],
+        Estimate(0.07, repetitions=1),
     ),
     "a client that uses its whole core gives no ratio with the bare handler": (
         ("W8", "O/H", ""),
@@ -175,14 +197,14 @@ RATIOS: dict[str, Case] = {
             one(
                 name,
                 workload="W8",
-                variant="reviews",
+                variant="creations",
                 answered=1,
                 to_last_answer=10.0,
                 costs={"client": Cost(cpu, 0, 0)},
             )
             for name, cpu in (("O", 1), ("H", 9.1))
         ],
-        Estimate(None, repetitions=1, variant="reviews", instead=CLIENT_LIMITED),
+        Estimate(None, repetitions=1, variant="creations", instead=CLIENT_LIMITED),
     ),
 }
 

@@ -56,7 +56,11 @@ def test_contenders_take_turns_in_mirrored_order() -> None:
 @pytest.mark.parametrize("parts", [plans.quick(), plans.standard(), plans.claims(), plans.full()])
 def test_the_parts_of_a_plan_have_cells_and_names_of_their_own(parts: plans.Plan) -> None:
     """No cell is measured by two parts, and none twice in a part."""
-    found = [one("L", number=number, variant="curl/32") for number in (1, 2, 3)]
+    found = [
+        one(name, number=number, variant="curl/32", workload=workload)
+        for name, workload in (("L", "W1"), ("A", "W2-sustained"))
+        for number in (1, 2, 3)
+    ]
     cells = [each.cell for part in parts for each in part.jobs(found)]
 
     assert len({part.name for part in parts}) == len(parts)
@@ -85,17 +89,17 @@ def test_each_client_of_the_limit_takes_part_as_it_was_fastest_in_the_sweep() ->
 
 
 def test_arrivals_need_a_limit() -> None:
-    """Without a limit there is no rate, and nothing is measured."""
-    (arriving,) = (part for part in plans.full() if part.name == "W2")
+    """Without a limit there is no rate, and nothing is measured. What A sustains is measured first, then half of it."""
+    flood, arriving = (part for part in plans.full() if part.name.startswith("W2"))
 
-    assert arriving.order([]) == []
-    jobs = arriving.jobs([one("L", 1000, variant="curl/32")])
-    assert [(each.cell.workload, each.cell.variant) for each in jobs] == [
-        ("W2", "250/s"),
-        ("W4", "250/s"),
-        ("W2-quarter", "125/s"),
-        ("W2-sustained", "400/s"),
-        ("W2-sustained", "curl/32"),
+    assert flood.order([]) == arriving.order([one("L", 1000, variant="curl/32")]) == []
+    jobs = flood.jobs([one("L", 1000, variant="curl/32")])
+    assert [(each.cell.contender, each.cell.variant) for each in jobs] == [("O", "400/s"), ("A", "curl/32")]
+    jobs = arriving.jobs([one("A", 600, workload="W2-sustained", variant="curl/32")])
+    assert [(each.cell.workload, each.cell.contender, each.cell.variant) for each in jobs] == [
+        ("W2", "O", "300/s"),
+        ("W2", "A", "300/s"),
+        ("W4", "O", "300/s"),
     ]
 
 
