@@ -34,11 +34,15 @@ def stream(
 
 
 def stream_of(
-    cluster: ClusterUnderTest, arrivals: Iterable[Arrival], rate: float, lives: float | None = None
+    cluster: ClusterUnderTest,
+    arrivals: Iterable[Arrival],
+    rate: float,
+    lives: float | None = None,
+    token: str = ADMIN_TOKEN,
 ) -> GatedProcess[Streamed]:
-    """Start the process with these arrivals, see `stream`."""
+    """Start the process with these arrivals, see `stream`. All requests use `token`."""
     path = cluster.folder / "arrivals.jsonl"
-    pace = Pace(cluster.header(ADMIN_TOKEN, 1), rate, lives)
+    pace = Pace(cluster.header(token, 1), rate, lives)
     path.write_bytes(msgspec.json.Encoder().encode_lines([pace, *arrivals]))
     return GatedProcess(
         Streamed, [sys.executable, "-m", "bench.pod_stream_process", str(path)], cluster.folder / "streamer.log"

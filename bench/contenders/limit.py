@@ -102,9 +102,8 @@ class Arriving(Limit):
         self._more = more
 
     def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
-        """See Contender. All requests use one token, so the account that binds may create pods here, too."""
-        _make_namespaces(cluster, self._more)
-        cluster.make((f"/apis/{_RBAC}/{kind}", body) for kind, body in _RIGHTS.items())
+        """See Contender."""
+        _prepare_creations(cluster, self._more)
         super().prepare(cluster, objects)
 
     def _load_report(self) -> prepared_requests.LoadReport:
@@ -136,11 +135,12 @@ class ArrivingAtPace:
     def prepare(self, cluster: ClusterUnderTest, objects: ClusterObjects) -> None:
         """See Contender."""
         del objects
-        _make_namespaces(cluster, self._more)
+        _prepare_creations(cluster, self._more)
+        token = cluster.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
         pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={self.scheduler}")
         prepared = recorded(cluster.items("/api/v1/nodes"), pods, events=True)
         creations = _creations(self._more, self.scheduler)
-        self._stream = stream_of(cluster, map(_arrival, creations, prepared), self._rate)
+        self._stream = stream_of(cluster, map(_arrival, creations, prepared), self._rate, token=token)
         self._stream.wait_ready()
 
     def go(self) -> None:
@@ -160,8 +160,10 @@ class ArrivingAtPace:
             self._stream.stop()
 
 
-def _make_namespaces(cluster: ClusterUnderTest, more: MappedPods) -> None:
+def _prepare_creations(cluster: ClusterUnderTest, more: MappedPods) -> None:
+    """Create the namespaces. All requests use one token, so the account that binds may create pods here, too."""
     cluster.make_namespaces(f"{_MORE}{name}" for name in more.namespaces)
+    cluster.make((f"/apis/{_RBAC}/{kind}", body) for kind, body in _RIGHTS.items())
 
 
 def _creations(more: MappedPods, scheduler: str) -> Iterator[prepared_requests.Request]:
