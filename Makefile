@@ -140,7 +140,7 @@ bench-quick: env-dev programs ## Measure how fast pending pods are placed, besid
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench quick
 
 .PHONY: bench
-bench: env-dev programs ## Measure pending pods, arrivals and admission beside the limit, kube-scheduler and others: 35 minutes
+bench: env-dev programs ## Measure pending pods, arrivals and admission beside the limit, kube-scheduler and others: 17 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench standard
 
 .PHONY: bench-claims

@@ -270,7 +270,7 @@ def scale_jobs() -> tuple[Job, ...]:
 
 def _scaled(variant: str, make: Callable[[], GpuScheduler]) -> Job:
     cell = Cell("scale", "O", variant, MANY_NODES, PODS)
-    return Job(cell, lambda repetition, log: scale.backlog(cell, make, repetition, log))
+    return Job(cell, lambda repetition, log: scale.pending(cell, make, repetition, log))
 
 
 def _scaled_arrivals() -> Job:

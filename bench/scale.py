@@ -42,7 +42,7 @@ class Apart(GpuScheduler):
             _pin(pid, set(others) or {last})
 
 
-def backlog(cell: Cell, make: Callable[[], GpuScheduler], repetition: int, log: Callable[[str], None]) -> Measured:
+def pending(cell: Cell, make: Callable[[], GpuScheduler], repetition: int, log: Callable[[str], None]) -> Measured:
     """Measure waiting pods, of a synced standby that begins to lead or of a cold start."""
     objects, contender = MappedPods(cell.nodes, BOUND + cell.pods), make()
     with _cluster(objects, log) as cluster:
