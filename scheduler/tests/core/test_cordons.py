@@ -261,10 +261,15 @@ UNCONFIRMED: dict[str, tuple[dict[str, Any], bool]] = {
     "a cordon that is confirmed": ({"cordons": (cordon("0"),), "generation": 2, "confirmed": 2}, False),
     "a change": ({"cordons": (cordon("0"),), "generation": 3, "confirmed": 2}, True),
     "the last cordon is gone": ({"cordons": (), "generation": 3, "confirmed": 2}, True),
+    "a GPUNode that was made anew before an older one was confirmed": (
+        {"cordons": (cordon("0"),), "generation": 2, "confirmed": 3},
+        True,
+    ),
     "a GPUNode that never had one": ({"cordons": (), "generation": 1}, False),
 }
 
 
+@pytest.mark.promise("cordon-2")
 @pytest.mark.parametrize(("given", "waits"), UNCONFIRMED.values(), ids=UNCONFIRMED)
 def test_which_gpunodes_wait_for_a_confirmation(given: dict[str, Any], waits: bool) -> None:  # noqa: FBT001
     """Those whose cordons changed since the scheduler confirmed them."""

@@ -78,8 +78,12 @@ class NodeCordons:
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether operators may wait for the confirmation. A GPUNode that never had a cordon needs none."""
-        return self.generation > self.confirmed and bool(self.cordons or self.confirmed)
+        """Whether operators may wait for the confirmation. A GPUNode that never had a cordon needs none.
+
+        A later generation than its own was confirmed of an earlier GPUNode of its name, by a write that came late: the
+        status of a custom resource takes every uid.
+        """
+        return self.generation != self.confirmed and bool(self.cordons or self.confirmed)
 
 
 class Cordons:
