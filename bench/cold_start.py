@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bench.audit import audit
 from bench.cluster import start_cluster
 from bench.cluster_objects import MappedPods
 from bench.contenders.limit import Limit
-from bench.measurement import Run, measure_until_done
+from bench.measurement import Run, measure_and_audit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +31,10 @@ def measure(cell: Cell, contender: ColdStart, repetition: int, log: Callable[[st
         try:
             contender.prepare(cluster, objects)
             run = Run(cell, repetition, cluster, objects, contender, log, waiting=1)
-            measured, seen = measure_until_done(run, contender.go)
+            measured, seen = measure_and_audit(run, contender.go)
         finally:
             contender.stop()
-        found = audit(cluster, objects, contender)
     measured.first_bind = min(seen.bound.values()) - contender.began if seen.bound else None
-    measured.devices = found.devices
-    measured.wrong.extend(found.wrong)
     return measured
 
 

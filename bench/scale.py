@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.arrivals import add_delays
-from bench.audit import audit
 from bench.cluster_objects import MappedPods
 from bench.cold_start import bind_all
 from bench.contenders.ours import ColdStart, GpuScheduler
-from bench.measurement import Run, measure_until_done
+from bench.measurement import Run, measure_and_audit
 from bench.pod_stream import faults, stream
 from bench.snapshots import from_snapshot
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from bench.cluster import ClusterUnderTest
     from bench.cluster_objects import ClusterObjects
     from bench.results import Cell, Measured
-    from bench.watcher import Seen
 
 BOUND: Final = 50_000
 """Pods that are bound before the measurement."""
@@ -50,7 +48,7 @@ def pending(cell: Cell, make: Callable[[], GpuScheduler], repetition: int, log: 
         run = Run(cell, repetition, cluster, objects, contender, log, waiting=cell.pods)
         try:
             contender.prepare(cluster, objects)
-            measured, seen = _measured(run, contender.go)
+            measured, seen = measure_and_audit(run, contender.go)
         finally:
             contender.stop()
     if isinstance(contender, ColdStart) and seen.bound:
@@ -67,7 +65,7 @@ def arrivals(cell: Cell, repetition: int, log: Callable[[str], None], *, rate: f
         try:
             contender.lead(cluster, objects)
             arriving.wait_ready()
-            measured, seen = _measured(run, arriving.go)
+            measured, seen = measure_and_audit(run, arriving.go)
             streamed = arriving.wait(_TIMEOUT)
         finally:
             arriving.stop()
@@ -89,15 +87,6 @@ def _cluster(objects: MappedPods, log: Callable[[str], None]) -> Iterator[Cluste
 
     with from_snapshot(("bound", objects), make) as cluster:
         yield cluster
-
-
-def _measured(run: Run, begin: Callable[[], None]) -> tuple[Measured, Seen]:
-    """Measure the pods that wait, then audit all pods."""
-    measured, seen = measure_until_done(run, begin)
-    found = audit(run.cluster, run.objects, run.contender)
-    measured.devices = found.devices
-    measured.wrong.extend(found.wrong)
-    return measured, seen
 
 
 def _pin(pid: int, processors: set[int]) -> None:
