@@ -85,8 +85,7 @@ class Limit:
         return self._generator.wait(_TIMEOUT)
 
     def _prepared_pods(self, cluster: ClusterUnderTest) -> list[prepared_requests.PreparedPod]:
-        pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={self.scheduler}")
-        return recorded(cluster.items("/api/v1/nodes"), pods, events=self.events)
+        return _prepared_of(cluster, self.scheduler, events=self.events)
 
 
 class Arriving(Limit):
@@ -137,8 +136,7 @@ class ArrivingAtPace:
         del objects
         _prepare_creations(cluster, self._more)
         token = cluster.plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
-        pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={self.scheduler}")
-        prepared = recorded(cluster.items("/api/v1/nodes"), pods, events=True)
+        prepared = _prepared_of(cluster, self.scheduler, events=True)
         creations = _creations(self._more, self.scheduler)
         self._stream = stream_of(cluster, map(_arrival, creations, prepared), self._rate, token=token)
         self._stream.wait_ready()
@@ -158,6 +156,12 @@ class ArrivingAtPace:
         """See Contender."""
         if self._stream is not None:
             self._stream.stop()
+
+
+def _prepared_of(cluster: ClusterUnderTest, scheduler: str, *, events: bool) -> list[prepared_requests.PreparedPod]:
+    """Return the requests for the cluster's pods that wait for this scheduler."""
+    pods = cluster.items(f"/api/v1/pods?fieldSelector=spec.schedulerName={scheduler}")
+    return recorded(cluster.items("/api/v1/nodes"), pods, events=events)
 
 
 def _prepare_creations(cluster: ClusterUnderTest, more: MappedPods) -> None:

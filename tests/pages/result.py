@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from bench import medians, results
 from bench.columns import number
-from bench.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +20,7 @@ P50, P99 = (f"ms from creation to bind, p{percent}" for percent in (50, 99))
 def lines() -> Iterator[str]:
     """Yield the lines for the head of docs/performance.md."""
     found = medians.read(results.FOLDER / "standard.json")
-    targets = {
-        (target.workload, target.what, target.contenders): each.found
-        for target, each in zip(TARGETS, found.targets, strict=True)
-    }
+    targets = {(each.workload, each.what, each.contenders): each.found for each in found.targets}
 
     def median(workload: str, contender: str, name: str) -> str:
         cells = (each for each in found.cells if (each.cell.workload, each.cell.contender) == (workload, contender))
