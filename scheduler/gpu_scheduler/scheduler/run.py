@@ -100,7 +100,7 @@ class SchedulerProcess:
             instance=identity,
             wall=clocks.wall,
             attempts_due=lambda: self.scheduler.attempts_due,
-            binds_first=lambda attempts: self.scheduler.busy and self.scheduler.attempts < attempts,
+            binds_first=lambda attempts: self.scheduler.attempts < attempts and self.scheduler.busy,
             may_write=self.leadership.may_write,
             events=Use.EVENTS not in denied,
             conditions=Use.CONDITIONS not in denied,
