@@ -91,6 +91,12 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+def a_gpu_each(pods: int) -> list[Pod]:
+    """Return waiting pods of one map, each with a GPU of its own on node1."""
+    text = "".join(f"{index}=node1:{index}\n" for index in range(pods))
+    return [pod(f"a-{index}", text) for index in range(pods)]
+
+
 def bound(pending: Pod, node: str = "node1") -> Pod:
     """Return the pod as the watch shows it after its bind."""
     return replace(pending, node=node)
@@ -458,8 +464,7 @@ async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
     """At most `binders` binds are sent at once. The others follow as those are answered."""
     async with looping(binders=3) as loop:
         loop.binder.hold = asyncio.Event()
-        text = "".join(f"{index}=node1:{index}\n" for index in range(8))
-        loop.see(*(pod(f"a-{index}", text) for index in range(8)))
+        loop.see(*a_gpu_each(8))
         await loop.settle()
         assert len(loop.binder.sent) == 3
 
@@ -474,8 +479,7 @@ async def test_the_loop_is_busy_until_the_last_bind_is_sent(monkeypatch: pytest.
     """It is busy between two binds too, when a binder is free: the next bind is about to be sent."""
     async with looping(binders=2) as loop:
         loop.binder.hold = asyncio.Event()
-        text = "".join(f"{index}=node1:{index}\n" for index in range(6))
-        loop.see(*(pod(f"a-{index}", text) for index in range(6)))
+        loop.see(*a_gpu_each(6))
         await loop.settle()
         busy = [loop.scheduler.busy]
         original = loop.event_recorder.record
@@ -499,11 +503,11 @@ async def test_attempts_are_counted_and_due_for_each_active_pod() -> None:
     """Two of six pods are being bound when a seventh comes."""
     async with looping(binders=2) as loop:
         loop.binder.hold = asyncio.Event()
-        text = "".join(f"{index}=node1:{index}\n" for index in range(7))
-        loop.see(*(pod(f"a-{index}", text) for index in range(6)))
+        *six, seventh = a_gpu_each(7)
+        loop.see(*six)
         await loop.settle()
         due = loop.scheduler.attempts_due
-        loop.see(pod("a-6", text))
+        loop.see(seventh)
         assert (loop.scheduler.attempts, due, loop.scheduler.attempts_due) == (2, 6, 7)
 
         loop.binder.hold.set()
