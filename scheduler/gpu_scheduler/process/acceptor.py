@@ -1,7 +1,8 @@
 """Accepts connections and limits their number, in total and per address, so that no peer can block the others.
 
 A peer that has sent nothing costs a socket only. Its first byte moves it into its address's queue; addresses are served
-in turn. When no slot is free, the connection that has gone longest without a complete request is closed.
+in turn. When no slot is free, the connection that has gone longest without a complete request is closed, those between
+two requests last.
 """
 
 from __future__ import annotations
@@ -168,12 +169,12 @@ class Acceptor:
             peers = handshakes
         elif len(self._served) >= limits.served:
             peers = list(self._served)
-        oldest = None if peers is None else _oldest(peers, now)
+        oldest = None if peers is None else _first_to_evict(peers, now)
         if peers is not None and oldest is None:
             return None
         for connection in self._waiting.next_of_each_address():
             if self._of_address[connection.address] >= limits.served_per_address:
-                own = _oldest((each for each in self._served if each.address == connection.address), now)
+                own = _first_to_evict((each for each in self._served if each.address == connection.address), now)
                 if own is None:
                     continue
                 self._evict(own)
@@ -242,7 +243,13 @@ class Acceptor:
             del self._of_address[connection.address]
 
 
-def _oldest(among: Iterable[PeerConnection], now: float) -> PeerConnection | None:
-    """Return the connection that has gone longest without a complete request; None if none may be closed yet."""
-    evictable = (each for each in among if each.is_evictable(now))
+def _first_to_evict(among: Iterable[PeerConnection], now: float) -> PeerConnection | None:
+    """Return the connection that has gone longest without a complete request; None if none may be closed yet.
+
+    Connections between two requests are evicted only if there are no others. An API server that gets no processor for
+    a second would lose them to peers that never send a request, and fail each create that it sends on a closed one.
+    """
+    served = list(among)
+    others = [each for each in served if each.phase is not ConnectionPhase.ANSWERING and not each.is_between_requests()]
+    evictable = (each for each in others or served if each.is_evictable(now))
     return min(evictable, key=lambda each: each.without_request_since, default=None)

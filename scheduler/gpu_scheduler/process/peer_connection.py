@@ -107,8 +107,13 @@ class PeerConnection(asyncio.Protocol):
         """Whether the deadline has passed. A peer that took its last answer may idle between two requests."""
         if now < self._deadline:
             return False
-        kept = self.phase is ConnectionPhase.IDLE and self._has_been_answered
-        return not (kept and self._transport is not None and self._transport.get_write_buffer_size() == 0)
+        if self._transport is None or not self.is_between_requests():
+            return True
+        return self._transport.get_write_buffer_size() > 0
+
+    def is_between_requests(self) -> bool:
+        """Whether the last request was answered and the next has not begun."""
+        return self.phase is ConnectionPhase.IDLE and self._has_been_answered
 
     def is_evictable(self, now: float) -> bool:
         """Whether another connection may take its slot. An idle connection with an unread request keeps the slot."""

@@ -160,6 +160,35 @@ async def test_a_peer_that_completes_requests_is_not_evicted() -> None:
         assert not await closed(idle, 0)
 
 
+@pytest.mark.promise("serve-2")
+async def test_a_connection_between_two_requests_outlives_those_that_never_sent_one() -> None:
+    """An API server without a processor for a moment keeps its connections; a create on a closed one would fail."""
+    async with serving() as (peers, _):
+        paused = await peers.connect()
+        assert await ask(paused) == b"HTTP/1.1 200 OK"
+        others = [await peers.begin(f"127.0.0.{number}") for number in range(2, 9)]
+
+        assert await closed(others[0])
+        assert await closed(others[1])
+
+        assert await ask(paused) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.promise("serve-2")
+async def test_connections_between_two_requests_lock_no_peer_out() -> None:
+    """If all are, the one that has gone longest without a request is closed."""
+    async with serving() as (peers, _):
+        between = [await peers.connect(f"127.0.0.{number}") for number in range(2, 6)]
+        for each in between:
+            assert await ask(each) == b"HTTP/1.1 200 OK"
+
+        assert await ask(await peers.connect()) == b"HTTP/1.1 200 OK"
+
+        assert await closed(between[0])
+        for each in between[1:]:
+            assert await ask(each) == b"HTTP/1.1 200 OK"
+
+
 async def test_a_request_that_is_being_answered_is_not_cut_short() -> None:
     """However many peers wait, and however long the answer takes."""
     async with serving() as (peers, app):
