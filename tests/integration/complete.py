@@ -138,6 +138,11 @@ class CompleteInstallation:
         status = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": replicas, "availableReplicas": replicas}
         self.kube.patch(f"{APPS}/{SYSTEM}/deployments/{deployment}/status", {"status": status})
 
+    def assert_running(self) -> None:
+        """Raise AssertionError with the end of its log if a program ended: no kubelet starts it again."""
+        for program in self._programs:
+            assert program.process.alive(), f"{program.process.name} ended: {program.process.output()[-3000:]}"
+
     def stop(self) -> None:
         """Stop all programs and the control plane."""
         for program in reversed(self._programs):

@@ -381,8 +381,10 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompleteInsta
 @pytest.fixture
 def reader(complete: CompleteInstallation, tmp_path: Path) -> Iterator[Reader]:
     """A reader of the page."""
+    complete.assert_running()
     reader = Reader(complete, tmp_path, f"reader-{next(_numbers)}")
     yield reader
+    print(complete.scheduler.process.output()[-3000:])  # noqa: T201 - shown if the page fails
     reader.leave()
 
 
