@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,6 +22,7 @@ from gpu_scheduler.certificates.issuing import (
     still_trusted,
 )
 from gpu_scheduler.certificates.secrets import manifest
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.names import CA_SECRET, SERVING_SECRET
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Secret(msgspec.Struct):
     data: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Wanted:
     """What the user asks for."""
 
@@ -62,7 +62,7 @@ class Wanted:
     new_ca: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Outcome:
     """What was done, as a sentence; until when CA and certificate are valid; whether a CA before stays trusted."""
 

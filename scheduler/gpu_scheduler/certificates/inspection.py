@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from gpu_scheduler.certificates.issuing import is_signed_by, names_in
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Inspection:
     """When a certificate is valid, whether it is made for the name that clients ask for, and who distrusts it."""
 

@@ -5,7 +5,6 @@ The Secrets have the keys, names and extensions of those that role certificates 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.names import CA_SECRET
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CaError(IssuingError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Terms:
     """For which names a certificate is made, how long it is valid, and when it is due."""
 
@@ -67,7 +67,7 @@ class Terms:
     due: timedelta
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Authority:
     """The CA that signs, and every CA to trust, in PEM form."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.kube.http.client import segment
@@ -59,7 +60,7 @@ _deployments = msgspec.json.Decoder(_Deployment)
 _leases = msgspec.json.Decoder(Lease)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unread:
     """What the user may not read, as one sentence with the missing right; empty if all could be read."""
 
@@ -68,7 +69,7 @@ class Unread:
     limits: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Installation:
     """The scheduler's configuration."""
 
@@ -83,7 +84,7 @@ class Installation:
     unread: Unread = field(default_factory=Unread)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Leader:
     """The holder of the Lease, and since when (RFC 3339)."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import natural, printable, quote
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class JsonPathError(ValueError):
     """The template cannot be read, or does not suit the data; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Path:
     """One expression, such as `.items[*].name`."""
 
@@ -55,7 +55,7 @@ class Path:
         return [value for value in found if value is not None]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Range:
     """`{range PATH}…{end}`: its body is evaluated for each value of the path."""
 

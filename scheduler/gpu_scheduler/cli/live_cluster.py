@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ from gpu_scheduler.cli.snapshot import (
     read_node,
     silent_monitors,
 )
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.kube.lists import UnlistedError, list_all
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
@@ -46,7 +46,7 @@ _STORAGE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LiveCluster:
     """The cluster as the scheduler reads it."""
 

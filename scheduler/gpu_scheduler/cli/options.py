@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 import click
 
 from gpu_scheduler.cli import live_names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import printable, quote
 from gpu_scheduler.names import SYSTEM_NAMESPACE
 
@@ -68,7 +68,7 @@ class RefusedInputError(FailedError):
     code = USAGE
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Options:
     """The options of every verb."""
 

@@ -13,11 +13,12 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.fitting import fitted, ljust, width_of, wrapped
 from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import printable, quote
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _TONES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Column:
     """A column: its title, and the function that returns its value for a row."""
 
@@ -50,7 +51,7 @@ class Column:
     """If this is above 0, a terminal that is too narrow leaves the column out, the highest number first."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PrintedTable:
     """The columns and rows of a table."""
 
@@ -58,7 +59,7 @@ class PrintedTable:
     rows: Sequence[View]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Listing:
     """The result of a verb: its items, and the tables that show them."""
 

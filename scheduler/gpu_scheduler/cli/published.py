@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.installation import missing_right
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.nodes.device_pools import DevicePools
 from gpu_scheduler.kube.lists import NOT_FOUND, UnlistedError, list_all
@@ -24,7 +25,7 @@ SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Published:
     """Slices and claims of a cluster."""
 

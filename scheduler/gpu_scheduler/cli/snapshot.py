@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from gpu_scheduler import names
 from gpu_scheduler.cli.installation import missing_right
 from gpu_scheduler.cli.published import read_published
 from gpu_scheduler.controller.objects import GpuWorkloadObject
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import cordons_in_force
@@ -51,7 +52,7 @@ _workloads = msgspec.json.Decoder(GpuWorkloadObject)
 _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Selection:
     """Which objects the API server lists: a label selector and a field selector, empty for all objects."""
 
@@ -62,7 +63,7 @@ class Selection:
 ALL: Final = Selection()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ListedPod:
     """One of our pods, and when it was created (RFC 3339)."""
 
@@ -70,7 +71,7 @@ class ListedPod:
     created: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ListedNode:
     """A node, and its devices as its monitor lists them. They have more fields than decisions use."""
 
@@ -80,7 +81,7 @@ class ListedNode:
     """What is wrong with a device, by its index."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Snapshot:
     """Nodes, our pods, and the ledger that is derived from them."""
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Source(StrEnum):
     LOG = "log"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Entry:
     """One decision, as one source or several tell of it."""
 
@@ -72,7 +73,7 @@ class Entry:
         return self.last or self.time
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EventText:
     """An event on a pod."""
 

@@ -5,12 +5,12 @@ LAW: pure functions. A container whose environment was not read is never `ok`.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.filters.container_claims import gpu_containers
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold, drifts
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
@@ -40,7 +40,7 @@ class Verdict(StrEnum):
     UNSEEN = "unseen"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Reading:
     """The CUDA variables in the environment of a container's first process; None for one that is not set.
 
@@ -55,7 +55,7 @@ class Reading:
     unlisted: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ContainerState:
     """The state of one container."""
 
@@ -68,7 +68,7 @@ class ContainerState:
     """Why process 1 that the container sees is not its own first process; empty if it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PodState:
     """What a pod's object has beside the values that decisions read."""
 
@@ -78,7 +78,7 @@ class PodState:
     """By the container's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Expected:
     """The node and the devices that a pod must have. `source` is `map` or `Binding`; None if nothing says them."""
 

@@ -4,15 +4,15 @@ LAW: it is derived only from the node and from the holds, with the ledger's rule
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from gpu_scheduler import names
 from gpu_scheduler.controller.gpu_workload import StatusCondition, dated
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.nodes import Node
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Allocation:
     """Devices of one pod: one device as the pod names it, or a number of devices that the node's device plugin chose.
 
@@ -25,7 +25,7 @@ class Allocation:
     memory: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Allocations:
     """The controller's part of a GPUNode's status."""
 
@@ -35,7 +35,7 @@ class Allocations:
     conditions: tuple[StatusCondition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class GpuNode:
     """A GPUNode. `occupied` is the controller's part of its status as read, or None before the first write."""
 

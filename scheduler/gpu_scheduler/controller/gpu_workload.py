@@ -5,12 +5,13 @@ name contains the number of the attempt.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import Pod
@@ -37,7 +38,7 @@ class Phase(StrEnum):
 FINISHED: Final = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StatusCondition:
     """One condition of a status, with the fields of Kubernetes' own conditions."""
 
@@ -50,7 +51,7 @@ class StatusCondition:
     """When `status` last changed (RFC 3339); empty until `dated` fills it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WorkloadStatus:
     """A workload's status."""
 
@@ -69,7 +70,7 @@ class WorkloadStatus:
     conditions: tuple[StatusCondition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class GpuWorkload:
     """A GPUWorkload without its pod template: the template is read only while a pod is created, and is not kept."""
 
@@ -92,7 +93,7 @@ class GpuWorkload:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Attempt:
     """A pod that was created for a workload of this name; `owner_uid` tells that workload from others of the name."""
 
@@ -123,7 +124,7 @@ class Attempt:
         return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WatchedPod:
     """A pod as the core reads it, and as an attempt if it was created for a workload."""
 

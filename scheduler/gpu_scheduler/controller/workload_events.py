@@ -3,12 +3,11 @@
 LAW: one event for each change of phase, pod or reason. A message whose numbers change is no event.
 """
 
-from dataclasses import dataclass
-
 from gpu_scheduler.controller.gpu_workload import Phase, WorkloadStatus
+from gpu_scheduler.core.immutable import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WorkloadEvent:
     """One event. `reason` is one word, `action` what was done or tried, `note` the sentence."""
 

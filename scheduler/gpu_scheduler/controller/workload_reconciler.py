@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.controller.reconcile_loop import ReconcileError
 from gpu_scheduler.controller.workload_events import event_of
 from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.resource import EventHandlerFuncs
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ SHOWN_WITHIN = 5.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Creation:
     """The creation of one pod: the time before which it is not tried (`due`), and why the last try failed."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gpu_scheduler import names
@@ -16,6 +16,7 @@ from gpu_scheduler.controller.gpu_workload import (
     dated,
     own,
 )
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.bounds import MAX_MESSAGE, Excess
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import printable, sentence
@@ -26,7 +27,7 @@ WAITING: Final = "Waiting"
 _WORDS: Final = frozenset(reason.value for reason in Reason)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CreateFailure:
     """Why no pod could be created: the reason in one word, and the sentence that begins with it.
 
@@ -37,7 +38,7 @@ class CreateFailure:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Reconciliation:
     """The status to write on a workload, and the number of the attempt whose pod must be created, if any."""
 

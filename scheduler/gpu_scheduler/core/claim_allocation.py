@@ -5,11 +5,12 @@ of a user gets only devices that its selectors accept, as their driver publishes
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, ResourceClaimChanged
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools
 from gpu_scheduler.core.pods.count_request import CountRequest
@@ -26,7 +27,7 @@ from gpu_scheduler.core.text import number_of
 _USE_MAP: Final = f"use annotation {names.MAP} instead of a claim"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClaimAllocation:
     """A ResourceClaim of a pod, and what it is allocated."""
 

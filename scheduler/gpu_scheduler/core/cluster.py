@@ -1,8 +1,9 @@
 """Everything that a decision reads in addition to the pod, as one value."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.namespace_limits import NO_LIMITS, NamespaceLimits
@@ -13,7 +14,7 @@ from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.strategies.candidates import Candidates
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cluster:
     """Everything that a decision reads in addition to the pod."""
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.refs import WorkloadKey
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceChanged:
     """The holders of a device changed. `node` is the real name. An empty `device` means all devices of the node."""
 
@@ -19,7 +20,7 @@ class DeviceChanged:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class IndexChanged:
     """An index of a workload became free, or the pod that holds it changed."""
 
@@ -27,14 +28,14 @@ class IndexChanged:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AnyIndexFreed:
     """An index of a workload became free. A pod without an index of its own may take it."""
 
     workload: WorkloadKey
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WorkloadStarted:
     """The first pod of a workload that starts together is assumed or bound: the others do not wait for it any more."""
 
@@ -60,7 +61,7 @@ class Aspect(Enum):
     """Used memory and utilization of its devices."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NodeChanged:
     """One aspect of the node with this name or alias changed."""
 
@@ -68,7 +69,7 @@ class NodeChanged:
     aspect: Aspect
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ResourceFreed:
     """A pod released an amount of a resource on a node. `resource` is the resource's name, or `ports`."""
 
@@ -84,7 +85,7 @@ class Storage(Enum):
     CLASS = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StorageChanged:
     """A claim (`name` is NAMESPACE/NAME), a volume or a storage class changed."""
 
@@ -103,14 +104,14 @@ class ClassChanged:
     equivalence_class: Hashable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class QuotaChanged:
     """A pod of the namespace released devices, or the namespace's limit changed."""
 
     namespace: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ResourceClaimChanged:
     """A ResourceClaim of a user has changed, or one of this scheduler is reserved for pods. `name` is NAMESPACE/NAME.
 

@@ -3,12 +3,12 @@
 LAW: event, condition, log line, metric and journal are made from this value. No other code computes it again.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler.core.claim_allocation import ClaimAllocation
 from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.filters.volumes import Selection
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
@@ -19,7 +19,7 @@ BY_MAP: Final = "map"
 """Stands for a strategy's name where a line of a placement map chose."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Bind:
     """The pod can be bound to `placement` now. `message` is the text of its `Scheduled` event."""
 
@@ -39,7 +39,7 @@ class Bind:
         return f"{self.strategy}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Wait:
     """The pod cannot be placed now. Any cluster event of `cured_by` may change that.
 
@@ -56,7 +56,7 @@ class Wait:
     reserve: tuple[WorkloadKey, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Refuse:
     """The pod's own text is at fault. Only a change of the pod is a remedy."""
 

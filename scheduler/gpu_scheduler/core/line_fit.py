@@ -4,7 +4,7 @@ LAW: a line is checked by the same filters for a decision, for an explanation an
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpu_scheduler.core.claim_allocation import devices_published
@@ -13,6 +13,7 @@ from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES
@@ -24,7 +25,7 @@ from gpu_scheduler.core.reasons import Fault, Unschedulable, highest_ranked
 from gpu_scheduler.core.refs import WorkloadKey
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NoFit:
     """Why the pod cannot have a line or a node now."""
 

@@ -5,9 +5,10 @@ LAW: this module reads text and returns values. If a text has faults, the caller
 
 import re
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.count_request import MAX_PRIORITY
 from gpu_scheduler.core.text import quote
 
@@ -21,7 +22,7 @@ _DEVICES: Final = re.compile(r"0|[1-9][0-9]{0,5}")
 _PRIORITY: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Limit:
     """The limits of one namespace. None means no limit."""
 
@@ -31,7 +32,7 @@ class Limit:
     """False if its line cannot be read. Then its pods get no further devices."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NamespaceLimits:
     """The limits of all namespaces."""
 

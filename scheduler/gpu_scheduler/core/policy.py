@@ -1,9 +1,9 @@
 """What the operator has set, and which rights the scheduler lacks, for all pods."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 
 
 class Sharing(StrEnum):
@@ -16,7 +16,7 @@ class Sharing(StrEnum):
     """Never, even if both pods have `agentaflow.gpu/sharing: any`: the operator's setting has precedence."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Policy:
     """The operator's settings, and the missing rights, that a decision reads."""
 

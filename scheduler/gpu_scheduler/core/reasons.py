@@ -5,11 +5,11 @@ everything that these texts say about one reason.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from gpu_scheduler.core.cluster_events import ClusterEvent
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import sentence
 
@@ -115,7 +115,7 @@ REFUSED_AT_ADMISSION: Final = frozenset(
 scheduler refuses it, and only a change of the pod is a remedy."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Fault:
     """What is wrong with a pod's own text, and the remedy for its owner."""
 
@@ -137,7 +137,7 @@ class Fault:
         return f"{self.reason}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unschedulable(Fault):
     """One reason why a pod cannot be placed now, and the cluster events that may change it.
 

@@ -1,9 +1,9 @@
 """Names of pods, controllers and workloads."""
 
-from dataclasses import dataclass
+from gpu_scheduler.core.immutable import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PodRef:
     """The name of a pod. `str()` gives `default/train-0`. `uid` is empty for a pod under admission."""
 
@@ -16,7 +16,7 @@ class PodRef:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Owner:
     """A pod's controller: the owner reference with `controller: true`."""
 
@@ -26,7 +26,7 @@ class Owner:
     api_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WorkloadKey:
     """The name of a workload: the pods that share the lines of one map.
 

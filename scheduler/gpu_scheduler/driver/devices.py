@@ -1,8 +1,9 @@
 """The devices of the driver's node: which of them are published, and why the others are not. A pure module."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 
@@ -10,7 +11,7 @@ _KIND: Final = "GPU-"
 """How the UUID of a GPU begins. A MIG device's begins with `MIG-`."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OwnDevice:
     """A GPU that is published."""
 
@@ -30,7 +31,7 @@ class OwnDevice:
         return f"gpu-{self.uuid.removeprefix(_KIND)}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OwnNode:
     """The driver's node, and the devices that its monitor lists."""
 
@@ -42,7 +43,7 @@ class OwnNode:
     """Index and PCI address of each device whose address is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Published:
     """The devices to publish, and a sentence for each one that cannot be."""
 

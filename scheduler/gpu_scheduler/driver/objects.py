@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.driver.devices import OwnNode
 from gpu_scheduler.driver.resource_slice import ObservedSlice, without_times
 from gpu_scheduler.kube.objects.decoding import decode_object, decode_part
@@ -77,7 +77,7 @@ _whole_slice_decoder = msgspec.json.Decoder(_WholeSlice)
 _claims = msgspec.json.Decoder(_Claim)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AllocatedDevice:
     """A device of the driver's pool that a claim has, and the claim's requests for which it was allocated."""
 
@@ -87,7 +87,7 @@ class AllocatedDevice:
     """Whether it was allocated with admin access: beside the claim that holds it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AllocatedClaim:
     """A claim's uid, and the devices that it has of one pool."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import sentence
 from gpu_scheduler.driver.checkpoint import CheckpointError, PreparedClaim, PreparedDevice
 from gpu_scheduler.driver.objects import read_claim
@@ -69,7 +69,7 @@ class PrepareError(Exception):
         self.failure = failure
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClaimRef:
     """A claim as the kubelet names it."""
 
@@ -82,7 +82,7 @@ class ClaimRef:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HandedDevice:
     """A prepared device as the kubelet needs it."""
 

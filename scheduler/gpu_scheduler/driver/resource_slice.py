@@ -6,10 +6,10 @@ written.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.driver.devices import OwnDevice
 
 Spec = dict[str, Any]
@@ -25,7 +25,7 @@ _LONGEST_NODE: Final = 200
 _BINARY: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ObservedSlice:
     """A ResourceSlice of the node, of any driver."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.http.client import NoResponseError, segment, status_message
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class EventText(Protocol):
         """The sentence, of at most 1,024 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ObjectRef:
     """The object that an event is about."""
 
@@ -58,7 +58,7 @@ class ObjectRef:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Event(EventText):
     """An event's text."""
 

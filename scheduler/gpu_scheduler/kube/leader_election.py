@@ -10,10 +10,10 @@ import asyncio
 import logging
 import math
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.elapsed import read_elapsed
 from gpu_scheduler.kube.events import NORMAL, Event, ObjectRef
 from gpu_scheduler.kube.http.client import NoResponseError, segment
@@ -51,7 +51,7 @@ class LeaseStore(Protocol):
         """Create or replace the Lease, only if no other client wrote it since it was read."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LeaseTimings:
     """Seconds: how long a Lease lasts, when its holder stops trying to renew, and how often replicas try."""
 

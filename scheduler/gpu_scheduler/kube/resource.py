@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.http.client import status_message
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class RefusedError(Exception):
         self.retry_after = answer.retry_after
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Resource(Generic[T]):
     """A resource to watch: its path, its selector, and how the bytes of an object become (key, value).
 
@@ -62,7 +62,7 @@ class Resource(Generic[T]):
         return {"resource": self.name, **fields}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ReflectorTimings:
     """The times of a reflector, in seconds."""
 
@@ -75,7 +75,7 @@ class ReflectorTimings:
     quick: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EventHandlerFuncs(Generic[T]):
     """An EventHandler made of two functions."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.monitor.ports import UnreadableError
 from gpu_scheduler.monitor.readings import GpuReading, Report, reason_to_write
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MonitorTimings:
     """Seconds between two readings, and seconds after which an unchanged reading is written again.
 

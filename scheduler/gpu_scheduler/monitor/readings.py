@@ -5,10 +5,11 @@ LAW: every node is read every few seconds, so a small fluctuation must not cause
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.cordons import Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import Device, Health, Inventory
 
@@ -28,7 +29,7 @@ class Tier(StrEnum):
     HIGH = "high"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MigDevice:
     """A MIG device of a GPU."""
 
@@ -37,7 +38,7 @@ class MigDevice:
     """MiB."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class GpuReading:
     """One GPU as it was read; a value that could not be read is None."""
 
@@ -65,7 +66,7 @@ class GpuReading:
     """Whether the monitor has let go of it, because it is cordoned. Its identity and health are the last known ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Report:
     """A reading to write, and when it was made (RFC 3339)."""
 

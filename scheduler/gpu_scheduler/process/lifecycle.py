@@ -7,10 +7,10 @@ import gc
 import logging
 import signal
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.elapsed import read_elapsed
 from gpu_scheduler.names import SCHEDULER_NAME
 from gpu_scheduler.settings import CommonSettings, SettingsError, read_settings
@@ -133,7 +133,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Clocks:
     """The clock of elapsed time, and the wall clock, which people can set."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ READ_AHEAD: Final = 32 * 1024
 """Bytes that one connection may read ahead, in TLS and again in HTTP; most reviews are smaller."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Limits:
     """How many connections a server may have at once, and the time limits of a connection."""
 

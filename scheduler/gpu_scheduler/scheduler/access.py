@@ -10,13 +10,14 @@ import asyncio
 import logging
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.http.client import NoResponseError, status_message
 from gpu_scheduler.kube.lists import NOT_FOUND
@@ -138,7 +139,7 @@ class Missing(Enum):
     """It runs without what the right is needed for, and sends no request that needs it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Right:
     """Verbs on a resource. `str()` gives `list, watch configmaps "limits" in namespace gpu-scheduler-system`."""
 

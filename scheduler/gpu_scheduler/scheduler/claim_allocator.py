@@ -7,13 +7,13 @@ they read from the API server: a claim may be older than this process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import number_of, sentence
 from gpu_scheduler.kube.http.client import JSON, MERGE, NoResponseError, NotSentError, segment, status_message
@@ -94,7 +94,7 @@ class _UnfinishedError(Exception):
         self.result = result
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Wanted:
     """What a claim must have."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.decision import Bind
@@ -26,7 +27,7 @@ RETRY: Final = 2.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Unconfirmed:
     """A GPUNode that waits for its confirmation, and the binds to its node that were under way, by uid of the pod."""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.decision import awaits_placement
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ class PodState:
         self.last_condition, self.last_topic, self.last_shown = condition, topic, condition is None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PodCounts:
     """Numbers of our pods at one moment."""
 

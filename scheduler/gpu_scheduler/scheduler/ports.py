@@ -5,10 +5,10 @@ LAW: types only. An implementation does not import the loop, and the loop import
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.reasons import Reason
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.refs import PodRef
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Bound:
     """The API server has bound the pod to our node, with our devices."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Failed:
     """This write certainly did nothing; `message` says why, for users. The server asked for `retry_after` seconds."""
 
@@ -35,21 +35,21 @@ class Failed:
     reason: Reason = Reason.BIND_FAILED
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Dropped:
     """Not bound by us and never will be, as the pod itself proves: it is gone, terminating, or bound elsewhere."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NotSent:
     """Nothing was written this time: this replica may not bind now."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unknown:
     """The pod may be bound now or soon, so its assumed placement must stay held. `retry_after` as for Failed."""
 
@@ -110,7 +110,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Notice:
     """A notice for a pod's owner: an event and, if set, the pod's PodScheduled condition."""
 
@@ -214,7 +214,7 @@ class Journal(Protocol):
         """Record the decision that follows from all inputs recorded before."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ports:
     """The implementations that the loop uses."""
 

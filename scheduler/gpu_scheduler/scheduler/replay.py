@@ -5,12 +5,12 @@ LAW: pure but for its caller's file, which anyone may have written: whatever a l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.namespace_limits import NamespaceLimits
 from gpu_scheduler.core.nodes.device_pools import DeviceSlice
@@ -99,7 +99,7 @@ class ReplayError(Exception):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Replayed:
     """A decision that was made again."""
 

@@ -3,10 +3,10 @@
 LAW: a value; it is made where the environment is read.
 """
 
-from dataclasses import dataclass
+from gpu_scheduler.core.immutable import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Timings:
     """The loop's times, in seconds."""
 

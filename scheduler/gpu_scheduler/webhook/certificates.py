@@ -9,9 +9,10 @@ import asyncio
 import logging
 import ssl
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ class CertificateError(Exception):
     """The pair in the directory cannot be served; the message names the file and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Validity:
     """When a certificate is valid, in seconds since the epoch."""
 

@@ -5,11 +5,12 @@ A job is refused if its pods would be refused, with the same message.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.request import PlacementRequest, read_request
 from gpu_scheduler.core.pods.unknown_keys import MOST_NAMED, unknown_key_message, unknown_keys
@@ -39,7 +40,7 @@ _BY_STRATEGY: Final = frozenset({names.COUNT, names.STRATEGY})
 _LAUNCHER: Final = "launcher"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Replicas:
     """The replicas of one type whose template names our scheduler or none."""
 
@@ -50,7 +51,7 @@ class Replicas:
     """Whether the template has the field `annotations`, even an empty one; None if it has no metadata."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Job:
     """A job of Kubeflow; `field` is the field of `spec` that holds its replicas."""
 

@@ -4,12 +4,12 @@ LAW: no API and no state. A pod that is already complete is not changed, so a se
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.filters.container_claims import gpu_containers, missing_claims, part_of_claim
 from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing, required_env
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.claim_sets import CLAIM_ENTRIES
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.pod import Pod
@@ -24,7 +24,7 @@ from gpu_scheduler.core.text import number_of, quote
 _MAX_NAME: Final = 253
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AddOp:
     """A JSON patch operation `add`: one entry at the front or the end of a list, or a whole field."""
 
@@ -32,7 +32,7 @@ class AddOp:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Admit:
     """Admit the object with these patches; `log` is the line to log, if any."""
 
@@ -40,7 +40,7 @@ class Admit:
     log: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Deny:
     """Refuse the object; `message` says why."""
 

@@ -6,11 +6,12 @@ would wait for ever.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement_map import MapError, PlacementMap, parse_number, parse_placement_map
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.request import index_ranges, limit_fits
@@ -27,7 +28,7 @@ _MOST_SAMPLES: Final = 64
 """Most pods of one template that are reviewed. They differ only in their lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PodTemplate:
     """A pod template with our schedulerName, and which pods its controller makes of it."""
 

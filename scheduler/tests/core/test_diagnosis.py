@@ -1,5 +1,6 @@
 """Why a pod that requests a count fits no node: each reason and its message."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,7 +245,7 @@ def test_the_reason_of_the_closest_nodes_is_reported(number: int) -> None:
 
 def having_zone(node: Node) -> Node:
     """Return the node with the label of zone a."""
-    return Node(**{field: getattr(node, field) for field in Node.__slots__} | {"labels": {"zone": "a"}})
+    return replace(node, labels={"zone": "a"})
 
 
 def test_of_one_node_the_highest_ranked_reason_is_reported() -> None:

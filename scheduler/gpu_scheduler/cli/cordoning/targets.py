@@ -6,11 +6,12 @@ LAW: pure. A value that cannot be read is refused with one sentence.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.options import RefusedInputError, duration_in
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES
 from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.text import quote
@@ -27,7 +28,7 @@ _NODE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MOST_REASON: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Target:
     """A node by name or alias, and devices of it as a map names them. Without devices, all of them are meant."""
 

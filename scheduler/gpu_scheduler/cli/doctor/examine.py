@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.doctor.checks import certificate, drivers, gpus, installation, policies, replicas, webhook
 from gpu_scheduler.cli.doctor.facts import UnreadError
 from gpu_scheduler.cli.doctor.findings import Finding, Result
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     Find = Callable[[Facts], Iterator[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Check:
     """One area of an installation, and what is true of it where nothing is found."""
 

@@ -5,10 +5,10 @@ LAW: standard library and core only; no I/O and no clock. A fact that may not be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from gpu_scheduler.cli.doctor.expected import ENVIRONMENT
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +31,14 @@ class UnreadError(Exception):
         self.fact = fact
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Known(Generic[T]):
     """A fact that was read."""
 
     value: T
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unread:
     """A fact that could not be read: why, and a command that helps."""
 
@@ -51,7 +51,7 @@ class Unread:
         raise UnreadError(self)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Installer:
     """Who applied our objects: the label `managed-by` of the scheduler's Deployment, and Helm's release."""
 
@@ -59,7 +59,7 @@ class Installer:
     release: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Workload:
     """A Deployment or DaemonSet: how many pods it wants, and how many of them are available."""
 
@@ -67,7 +67,7 @@ class Workload:
     available: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Replica:
     """A running pod of ours, as its port `http` answers through the API server."""
 
@@ -84,7 +84,7 @@ class Replica:
     """When the certificate ends that a replica of the webhook serves."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Policy:
     """An admission policy and its binding."""
 
@@ -97,7 +97,7 @@ class Policy:
     """Whether its binding refuses requests, and does not only warn. True for a policy that changes objects."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Answer:
     """How the API server answers the dry run of creating a pod."""
 
@@ -108,7 +108,7 @@ class Answer:
     """Whether each container has the variables that show it its devices."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Certificate:
     """The certificate in the serving Secret."""
 
@@ -122,7 +122,7 @@ class Certificate:
     """Who renews it: a CronJob of ours or cert-manager; empty if nobody is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HeldLease:
     """The Lease of a leader, or of a node's monitor."""
 
@@ -139,7 +139,7 @@ class HeldLease:
         return self.age >= self.lasts and not self.renewed
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NodeUse:
     """A node on which pods hold GPUs in two ways."""
 
@@ -150,7 +150,7 @@ class NodeUse:
     """The pods that hold GPUs by name there."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Gpus:
     """What the pods of the cluster hold."""
 
@@ -162,7 +162,7 @@ class Gpus:
     conflicts: tuple[Conflict, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Claims:
     """What has no driver, where the scheduler allocates ResourceClaims."""
 
@@ -172,7 +172,7 @@ class Claims:
     """Claims with a GPU of our driver that it does not publish, on other nodes; NAMESPACE/NAME."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Facts:
     """Everything that the checks read."""
 

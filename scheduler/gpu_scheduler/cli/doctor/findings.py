@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,7 @@ class Result(StrEnum):
     OK = "ok"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Finding:
     """What is wrong, and what corrects it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import inf
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpu_scheduler.cli.doctor.facts import Known, Unread
 from gpu_scheduler.cli.doctor.objects import read_version
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.http.client import NoResponseError
 from gpu_scheduler.kube.lists import UnlistedError
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
@@ -53,7 +53,7 @@ def refused(what: str, answer: ApiResponse, verb: str) -> UnlistedError:
     return UnlistedError(what, RefusedError(answer), verb)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ServerClock:
     """The API server's clock, read once."""
 

@@ -5,14 +5,13 @@ A contract test holds them equal to what the roles' templates grant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.scheduler.access import Use, needed_rights
 from gpu_scheduler.settings import RunSettings
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Granted:
     """A right that a role grants. `str()` gives `get, patch secrets "gpu-scheduler-webhook-tls"`."""
 
@@ -44,7 +43,7 @@ class Granted:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Account:
     """A service account of ours."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from gpu_scheduler import names
 from gpu_scheduler.cli.installation import missing_right
 from gpu_scheduler.cli.options import FailedError, RefusedInputError
 from gpu_scheduler.cli.snapshot import pods_of, read_workload, workloads_of
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.lists import UnlistedError, get_one
@@ -31,7 +31,7 @@ _KINDS: Final = ("pod/", "pods/", "gpuworkload.agentaflow.io/", "gpuworkload/", 
 _pods = msgspec.json.Decoder(PodObject)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FoundPod:
     """A pod, and all its annotations: a decision reads only some."""
 

@@ -5,7 +5,6 @@ The functions are pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from gpu_scheduler.cli.output import gpus_of
 from gpu_scheduler.cli.views import devices_of, phase_of
 from gpu_scheduler.core.decision import Bind, Refuse, read_assigned_reason
 from gpu_scheduler.core.explanation.explanation import DeviceUse
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import quote
 
@@ -61,7 +61,7 @@ class State(StrEnum):
     """Another scheduler places it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Named:
     """The names of a pod: for people, and in the API. `uid` is None if it does not exist yet."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.lint.findings import Finding, Severity, Word
@@ -13,6 +12,7 @@ from gpu_scheduler.cli.lint.together import devices_of_two_workloads, indices_of
 from gpu_scheduler.cli.manifests.controllers import makes_pods
 from gpu_scheduler.cli.manifests.documents import UnreadableTextError, manifest_of, parse_documents
 from gpu_scheduler.cli.options import FAILED, RefusedInputError
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.policy import Policy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EXAMPLE: Final = "example: gpu-scheduler lint deployment.yaml"
 _RENDER: Final = "if it is a template of Helm, render it first (example: helm template . | gpu-scheduler lint -)"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Checked:
     """What was read, and what is wrong with it."""
 

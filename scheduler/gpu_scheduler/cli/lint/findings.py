@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.lint.objects import CheckedObject
@@ -29,7 +30,7 @@ class Word(StrEnum):
     ROLLOUT_DEADLOCK = "RolloutDeadlock"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Finding:
     """One fault. `word` is a Word, or the Reason with which a pod would be refused or wait."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.lint.places import has, line_at, line_within
 from gpu_scheduler.cli.manifests.admission import admitted
 from gpu_scheduler.cli.manifests.controllers import job_of, pods_of
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement_map import MapError, PlacementMap, parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason
@@ -47,7 +48,7 @@ class ObjectMap(NamedTuple):
     parsed: PlacementMap | MapError
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CheckedObject:
     """An object of a kind that makes pods."""
 

@@ -6,7 +6,7 @@ its own controller knows, the hash of a template or a random suffix, is made up,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from gpu_scheduler import names
 from gpu_scheduler.cli.manifests.patches import patched
 from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.controller.translation import read_template, read_workload
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.webhook.job_review import review_job
@@ -39,7 +40,7 @@ _SUFFIX: Final = "zzzzz"
 """In place of a generated suffix: five characters of Kubernetes' alphabet, so that the name counts as generated."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ExpectedPod:
     """A pod that a controller would make: its name for people, and the object as the API server would get it."""
 
@@ -53,7 +54,7 @@ class ExpectedPod:
     """Why its job is refused, so that the pod is never made."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Template:
     """A pod template, and the controller that makes pods of it."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
 from gpu_scheduler.cli.options import RefusedInputError
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class UnreadableTextError(RefusedInputError):
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Manifest:
     """One object of a file."""
 

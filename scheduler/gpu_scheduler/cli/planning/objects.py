@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.cli.planning.controllers import read_scaled
 from gpu_scheduler.cli.planning.gpu_claims import KINDS, GpuClaims
 from gpu_scheduler.cli.planning.what_ifs import SCALABLE
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.storage import read_class, read_volume
 from gpu_scheduler.scheduler.ports import InputKind
@@ -34,7 +35,7 @@ _STORAGE: Final[dict[tuple[str, str], tuple[InputKind, Callable[[bytes], tuple[s
 _WITHOUT_PODS: Final = frozenset({*_STORAGE, _CLAIM, *KINDS})
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Object:
     """An object with its pods; `pods` is None if it makes none."""
 

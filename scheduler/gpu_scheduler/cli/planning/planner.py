@@ -6,7 +6,7 @@ that a storage class provisions is taken as made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from gpu_scheduler.cli.planning.existing import ExistingPods, Maker, asks_the_sa
 from gpu_scheduler.cli.views import devices_of
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.volumes import Volume
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import number_of
 from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
@@ -64,7 +65,7 @@ class Cause(StrEnum):
     """A manifest, or a number of replicas, asks for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PlannedPod:
     """One pod of the plan."""
 
@@ -86,7 +87,7 @@ class PlannedPod:
     """Whether it sees `devices` and holds none."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AdmittedPod:
     """A pod of an object, after admission."""
 

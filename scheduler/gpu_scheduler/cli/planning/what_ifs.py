@@ -5,10 +5,10 @@ LAW: pure. A value that cannot be read is refused with one sentence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.options import RefusedInputError
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _KINDS: Final = {
 SCALABLE: Final = tuple(dict.fromkeys(_KINDS.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Scale:
     """A number of replicas to plan for."""
 
@@ -43,7 +43,7 @@ class Scale:
         return name == self.name and (kind == self.kind or (not self.kind and kind in SCALABLE))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WhatIfs:
     """What is different from the cluster as it is."""
 

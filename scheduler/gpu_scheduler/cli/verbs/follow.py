@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gpu_scheduler.cli.cluster import namespace_of, reached
 from gpu_scheduler.cli.options import Output, RefusedInputError, warn
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Followed:
     """What a verb lists: its items by key, as a listing, and the fields of an item that has been deleted."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.manifests.documents import read_manifests
 from gpu_scheduler.cli.options import RefusedInputError
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.names import WORKLOAD_KIND
 
@@ -18,7 +18,7 @@ API_VERSION: Final = "agentaflow.io/v1"
 _EXAMPLE: Final = "example: gpu-scheduler generate-template"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Document:
     """One GPUWorkload to submit."""
 

@@ -10,7 +10,6 @@ import sys
 import termios
 import tty
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from gpu_scheduler.cli.columns import nodes_listing, workloads_listing
 from gpu_scheduler.cli.fitting import width_of, wrapped
 from gpu_scheduler.cli.output import colours, tabled
 from gpu_scheduler.cli.verbs.watch_state import NODE
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import number_of, printable
 from gpu_scheduler.names import EVENT_CONFLICT
 
@@ -46,7 +46,7 @@ _KEYS: Final = {
 _MOST_CONFLICTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Content:
     """The lines of the screen: those that stay, and those that scroll."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpu_scheduler.cli.output import gpus_of, marked
 from gpu_scheduler.cli.published import Published
 from gpu_scheduler.cli.snapshot import as_scheduled, ledger_of
 from gpu_scheduler.cli.views import POD, node_view, observers_of, pod_view, workload_view
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.availability import node_devices
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.text import natural, number_of, printable
@@ -35,7 +35,7 @@ Key = tuple[str, str, str]
 NODE, WORKLOAD, GPU_WORKLOAD = "Node", "Workload", "GPUWorkload"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClusterFacts:
     """What the screen shows of the whole cluster, as words."""
 

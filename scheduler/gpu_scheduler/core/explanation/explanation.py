@@ -3,10 +3,10 @@
 LAW: values only. Text for people, JSON and exit codes are all made from them.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from gpu_scheduler.core.decision import Decision
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.reasons import Fault, Reason, Unschedulable, rank_of
 from gpu_scheduler.core.refs import PodRef
 
@@ -25,7 +25,7 @@ class DeviceUse(StrEnum):
     MISSING = "missing"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Holder:
     """A pod or ResourceClaim that holds a device, or a workload for which a line is kept. Times are RFC 3339."""
 
@@ -48,7 +48,7 @@ class Holder:
         return self.kind == "Pod"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceAnswer:
     """A device that the pod could have."""
 
@@ -60,7 +60,7 @@ class DeviceAnswer:
     holders: tuple[Holder, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Place:
     """Where the pod could be: a line of its map or, if it asks for a count, a node."""
 
@@ -83,7 +83,7 @@ class Place:
         return tuple(sorted(found, key=lambda each: rank_of(each.ranked_reason)))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Step:
     """One change of a remedy."""
 
@@ -96,7 +96,7 @@ class Step:
     """When waiting has the same effect, as the holders' GPUWorkloads expect (RFC 3339); empty if that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Remedy:
     """The smallest remedy: steps after which the pod can be placed, and the line of a map that needs none of them."""
 
@@ -108,7 +108,7 @@ class Remedy:
     """A line `INDEX=NODE:ID,ID` that the pod could have now, if its map had it; empty if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Explanation:
     """Why a pod waits, or where it would be placed now."""
 

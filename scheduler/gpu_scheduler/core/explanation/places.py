@@ -6,7 +6,7 @@ LAW: of all lines or nodes only as many as asked for are explained in full. The 
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
@@ -17,6 +17,7 @@ from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, 
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.line_fit import LineFit
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest
@@ -36,7 +37,7 @@ _NO_LINE: Final = frozenset({Reason.INDEX_UNKNOWN, Reason.INDEX_NOT_IN_MAP})
 """Faults of a text that has a map and names none of its lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Places:
     """The places that a pod could have, the nearest first."""
 

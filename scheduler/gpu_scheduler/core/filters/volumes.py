@@ -3,11 +3,12 @@
 LAW: constant time for each claim. A claim that waits for its first consumer gets a node only if all other filters pass.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, Storage, StorageChanged
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import NodeSelectorTerm
 from gpu_scheduler.core.pods.pod import Pod
@@ -20,7 +21,7 @@ T = TypeVar("T")
 _OTHER_CLAIM: Final = made_anew("name another claim or another node")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class VolumeClaim:
     """A PersistentVolumeClaim. `str()` gives `default/data`."""
 
@@ -40,7 +41,7 @@ class VolumeClaim:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Volume:
     """A PersistentVolume. If `affinity` is None, every node can reach it."""
 
@@ -52,7 +53,7 @@ class Volume:
         return self.affinity is None or any(term.matches(node.labels, node.name) for term in self.affinity)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StorageClass:
     """A StorageClass: how its volumes are made."""
 
@@ -62,7 +63,7 @@ class StorageClass:
     """False if its volumes are made by hand. Then no annotation of the claim creates a volume."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Selection:
     """All filters pass, but volumes of the pod must still be made on `node`.
 

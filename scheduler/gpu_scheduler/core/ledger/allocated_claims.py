@@ -5,9 +5,9 @@ it was last; a device that was never published may be any GPU of its node.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools
 from gpu_scheduler.core.pods.own_claim import ClaimRequest
@@ -16,7 +16,7 @@ from gpu_scheduler.core.refs import PodRef
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AllocatedClaim:
     """A ResourceClaim: what it asks for, and the GPUs that it is allocated, without those that it may only observe."""
 

@@ -1,11 +1,11 @@
 """The state of each device (holders, reading, availability), and sums over all devices."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold, without_claims_of_pods
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import Cordon, cordon_of
@@ -14,7 +14,7 @@ from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.text import natural
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceState:
     """A device of a node. `device` is None if it is held, but no inventory knows it."""
 
@@ -29,7 +29,7 @@ class DeviceState:
     """Whether the next pod that names its devices may have it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NodeDevices:
     """A node's devices."""
 
@@ -119,7 +119,7 @@ def _ordered(holders: Mapping[str, Hold]) -> tuple[Hold, ...]:
     return tuple(sorted(found, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class GpuCount:
     """Numbers of the devices of one node, or of all nodes."""
 

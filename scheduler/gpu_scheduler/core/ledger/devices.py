@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, DeviceChanged, QuotaChanged
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.latest import LatestHold
 from gpu_scheduler.core.ledger.moved_gpus import MovedGpu, moved_gpus
@@ -20,7 +21,7 @@ from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.policy import Sharing
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Conflict:
     """Two pods, or a pod and a claim, that hold one device against the rules."""
 

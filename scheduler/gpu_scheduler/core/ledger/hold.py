@@ -4,14 +4,14 @@ LAW: a hold is derived from the pod alone, so that every replica and every resta
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Hold:
     """What one pod holds."""
 

@@ -5,12 +5,12 @@ other pod gets one of the two.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.inventory import Inventory
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MovedGpu:
     """A GPU that a pod was given by a name that does not mean this GPU any more."""
 

@@ -5,11 +5,11 @@ that it had before.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.inventory import Inventory
 from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.text import quote
@@ -18,7 +18,7 @@ ALL_DEVICES: Final = "*"
 """The name of all devices of a node in a cordon, those that come later included."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cordon:
     """A device that is out of service, or all devices of a node."""
 
@@ -63,7 +63,7 @@ def cordon_of(cordons: tuple[Cordon, ...], device: str, inventory: Inventory | N
     return next((cordon for cordon in cordons if cordon.covers(device, inventory)), None)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NodeCordons:
     """What a GPUNode says about cordons. `node` is its name, and the name of its node."""
 

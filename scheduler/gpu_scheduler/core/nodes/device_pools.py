@@ -4,10 +4,10 @@ LAW: of a pool, only the slices of the highest generation of which all slices ar
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES
@@ -15,7 +15,7 @@ from gpu_scheduler.core.pods.device_selector import DeviceSelector
 from gpu_scheduler.core.pods.placement_map import device_kind
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceId:
     """The name by which a claim is allocated a device."""
 
@@ -24,7 +24,7 @@ class DeviceId:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PublishedDevice:
     """A GPU, or a MIG device of one, as its driver publishes it."""
 
@@ -50,7 +50,7 @@ class PublishedDevice:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceSlice:
     """One ResourceSlice of a node's GPUs."""
 

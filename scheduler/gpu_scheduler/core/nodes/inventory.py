@@ -3,11 +3,12 @@
 LAW: an index, a GPU's UUID and a MIG device's UUID may all mean one GPU, so names are compared by what they mean.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES
 
 
@@ -20,7 +21,7 @@ class Health(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Device:
     """One GPU: its index as CUDA numbers it by PCI bus and, if known, its UUID and the UUIDs of its MIG devices."""
 
@@ -32,7 +33,7 @@ class Device:
     """Total MiB; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceReading:
     """What a monitor last read of one device. This changes every minute, so it is not part of the inventory."""
 
@@ -50,7 +51,7 @@ UNREAD: Final = DeviceReading()
 """The reading of a device that no monitor reads."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DevicePart:
     """What a name means: the device of this index, or one MIG device of it."""
 
@@ -63,7 +64,7 @@ class DevicePart:
         return self.index == other.index and (one == another or None in {one, another})
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Inventory:
     """The devices of a node."""
 

@@ -11,11 +11,13 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
+
 GRAIN: Final = 0.5
 """Seconds. Leases that expire within one grain are reported together, at its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MonitorLease:
     """A monitor's Lease as the API shows it. `renewed` is its renewTime as read, `lasts` is its duration in seconds."""
 

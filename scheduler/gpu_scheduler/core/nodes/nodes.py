@@ -5,11 +5,12 @@ heartbeats requeue no pod.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, Inventory
 from gpu_scheduler.core.pods.constraints import Taint
@@ -18,7 +19,7 @@ from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Node:
     """A node. `alias` is its label `gpu-node-name`."""
 

@@ -4,8 +4,9 @@ LAW: a pod takes a bounded part of our memory, whatever its author writes. A pod
 If another program binds it, what it takes still counts.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from gpu_scheduler.core.immutable import immutable
 
 MAX_ANNOTATION: Final = 63
 """Bytes of one of our annotations, except the map. The longest valid value is a GPU's model."""
@@ -52,7 +53,7 @@ MAX_TEMPLATE: Final = 256 * 1024
 """Bytes of JSON of a GPUWorkload's pod template."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Excess:
     """What a pod has more of than is read. `str()` gives the rule that it breaks, without the remedy."""
 

@@ -5,12 +5,12 @@ follow from the pod's own text, so that webhook and scheduler find the same ones
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot, device_kind
 
 MAX_CLAIM_DEVICES: Final = 32
@@ -28,7 +28,7 @@ _SHORT: Final = 4096
 """Most bytes of a map of which many are cached."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClaimSet:
     """A ResourceClaim that a pod carries, and the devices for which it stands, as the map names them."""
 
@@ -38,7 +38,7 @@ class ClaimSet:
     """In order of name. Empty if they are decided when the pod is placed."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MapDevices:
     """What the claims of a map's lines depend on, apart from the lines themselves."""
 

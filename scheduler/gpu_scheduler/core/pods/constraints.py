@@ -5,13 +5,15 @@ LAW: pure matching with the semantics of Kubernetes. For every selector the resu
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from gpu_scheduler.core.immutable import immutable
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Taint:
     """A node's `spec.taints` entry; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
@@ -24,7 +26,7 @@ class Taint:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Toleration:
     """A pod's `spec.tolerations` entry. An empty key with Exists tolerates all taints, an empty effect every effect."""
 
@@ -40,7 +42,7 @@ class Toleration:
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NodeSelectorRequirement:
     """One expression of a node selector term: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
@@ -76,7 +78,7 @@ class NodeSelectorRequirement:
         return found > limit if self.operator == "Gt" else found < limit
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NodeSelectorTerm:
     """All of its expressions must match. A term without expressions matches no node."""
 
@@ -97,7 +99,7 @@ class NodeSelectorTerm:
         return bool(self.labels or self.fields) and self.unmet(labels, name) is None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SchedulingConstraints:
     """A pod's node selector, node affinity and tolerations.
 

@@ -1,11 +1,12 @@
 """Containers, the two CUDA variables of their environment, and the ResourceClaims that they use."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class EnvVar:
     """One entry of a container's `env`.
 
@@ -26,7 +27,7 @@ class ContainerKind(StrEnum):
     EPHEMERAL = "ephemeralContainers"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ContainerClaims:
     """What a container has of `resources.claims`."""
 
@@ -37,7 +38,7 @@ class ContainerClaims:
     """Whether it has the field `resources`, to which the list belongs."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Container:
     """A container at `position` of its list.
 
@@ -52,7 +53,7 @@ class Container:
     claims: ContainerClaims | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Environment:
     """What all containers of a pod set for their devices. `environment_of` makes it."""
 

@@ -5,11 +5,11 @@ LAW: only this module reads these annotations. Each fault of them has one messag
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.device_selector import ANY_DEVICE, DeviceSelector
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.remedies import made_anew
@@ -40,7 +40,7 @@ class Strategy(StrEnum):
     ROUND_ROBIN = "round_robin"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CountRequest:
     """How many devices a pod asks for, all on one node; a strategy chooses them."""
 

@@ -6,10 +6,11 @@ productName. Everything else is refused: no part of an expression is skipped or 
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement_map import MAX_NUMBER, device_kind, parse_number
 from gpu_scheduler.core.text import quote
 
@@ -26,7 +27,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceSelector:
     """What a device must be. An empty field accepts any device."""
 

@@ -1,11 +1,10 @@
 """The ResourceClaim that a pod brings of its own, and what it asks for (`isolation: dra`)."""
 
-from dataclasses import dataclass
-
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.device_selector import DeviceSelector
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OwnClaim:
     """How a pod names its own claim."""
 
@@ -15,7 +14,7 @@ class OwnClaim:
     """Empty while kube-controller-manager has not made it from its template."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClaimRequest:
     """What a claim of a user asks for."""
 

@@ -3,10 +3,10 @@
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement_map import device_kind
 from gpu_scheduler.core.pods.visible_devices import devices_in
 
@@ -14,7 +14,7 @@ _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
 """A time as our Bindings write it. Times of this one format sort as text."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Placement:
     """The node, the devices and the index that a pod gets.
 
@@ -49,7 +49,7 @@ class Placement:
         return {names.ASSIGNED_DEVICES: self.value, names.ASSIGNED_NODE: self.node, **known}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Assignment:
     """What the Binding of a pod wrote on it, except the index, which is part of its request."""
 

@@ -10,12 +10,12 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.bounds import MAX_VALUE
 from gpu_scheduler.core.text import quote
 
@@ -69,7 +69,7 @@ TOO_LARGE: Final = MapError(_SIZE_RULE)
 """The error of a map that is too large: its text was not kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Slot:
     """One line of a map: pod `index` runs on `node` (a name or an alias) and sees `devices` in that order, if any."""
 

@@ -4,10 +4,11 @@ LAW: frozen and complete values. Other modules parse them: this one does not kno
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.constraints import ANYWHERE, SchedulingConstraints
 from gpu_scheduler.core.pods.container_env import NO_CONTAINERS, Environment
@@ -18,7 +19,7 @@ from gpu_scheduler.core.refs import Owner, PodRef
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what Kubernetes calls "every address of the host"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HostPort:
     """A port of the node: one protocol, and one address or every address."""
 
@@ -46,7 +47,7 @@ EVERY_PORT: Final = HostPort("", ANY_ADDRESS, 0)
 """All ports. A pod that has more ports than are kept one by one counts as having all."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ResourceRequest:
     """What one pod takes of its node.
 
@@ -60,7 +61,7 @@ class ResourceRequest:
 NOTHING: Final = ResourceRequest()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ScheduledCondition:
     """The pod's `PodScheduled` condition. `since` is its lastTransitionTime, as read."""
 
@@ -70,7 +71,7 @@ class ScheduledCondition:
     since: str | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Pod:
     """A pod of this scheduler, with the fields that a decision needs.
 
@@ -132,7 +133,7 @@ class Pod:
         return sum(limit for _, limit in self.gpu_limits)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ForeignPod:
     """A bound pod of another scheduler. This scheduler never changes it, but counts what it takes."""
 

@@ -3,11 +3,11 @@
 LAW: the webhook and the scheduler both read a request with this module, so that a fault has one message.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.claim_sets import ClaimSet
 from gpu_scheduler.core.pods.claims_request import claims_of_count, claims_of_line, own_claim_fault
@@ -65,7 +65,7 @@ _EXCESSIVE: Final = {
 """The reason of an excess, by what exceeds its bound. Everything else has RequestInvalid."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LineRequest:
     """A request for a line of a map."""
 
@@ -83,7 +83,7 @@ class LineRequest:
         return self.slot if self.slot is not None and self.slot.index == index else self.map.get(index)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PlacementRequest:
     """What a pod asks for: a line of a map, or a `count`. `fault` says why it cannot have what it asks for.
 

@@ -5,13 +5,14 @@ therefore only what was requested.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from operator import indexOf
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.filters.gpu_filters import UUIDS_KNOWN
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, rank_of
@@ -23,7 +24,7 @@ _NODES: Final = "kubectl gpu-scheduler nodes"
 _NO_NODE: Final[RankedReason] = (Reason.GPU_NOT_FOUND, False)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FailureCount:
     """How many nodes fail for one reason, the highest offer among them, and the first node with that offer."""
 

@@ -5,16 +5,16 @@ come in order of the node's name, so that the same cluster always gives the same
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.text import number_of
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FreeDevice:
     """A device that a pod could have, in its current state."""
 
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
     """How many of the node's devices pods hold, per mille."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LastAssigned:
     """The device that was assigned last. Round robin continues after it."""
 
@@ -47,7 +47,7 @@ class LastAssigned:
     shown: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Criterion:
     """One number by which choices are compared. The lowest comes first or, if `descending`, the highest."""
 
@@ -62,7 +62,7 @@ class Criterion:
         return self.show(self.measure(choice))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ordering:
     """A strategy: which devices of a node it takes first, and by which criteria it compares nodes, in this order."""
 

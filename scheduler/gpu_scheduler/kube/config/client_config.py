@@ -6,11 +6,12 @@ import math
 import ssl
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.config.files import some_content_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def bearer(token: str) -> str:
     return f"Bearer {token}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClientConfig:
     """Address and credentials of an API server."""
 

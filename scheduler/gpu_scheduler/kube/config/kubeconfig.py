@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.config.in_cluster import in_cluster_config
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Part = TypeVar("Part")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Kubeconfig:
     """One context of a kubeconfig."""
 

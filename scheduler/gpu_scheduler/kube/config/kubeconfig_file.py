@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.config.files import content_of
 
@@ -115,7 +116,7 @@ class _File(_Part):
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Located(Generic[_Found]):
     """A part, and the folder of its file: relative paths start there."""
 

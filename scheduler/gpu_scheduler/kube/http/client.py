@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.config.client_config import ClientConfigError, tls_of, trust
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.connection import GuardRefusedError, TooLargeError
@@ -68,7 +69,7 @@ class NotSentError(NoResponseError):
     """No byte of the request was sent, because its guard returned False."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ApiResponse:
     """One response: HTTP status, raw body, and the seconds of its Retry-After header, if any."""
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
     import socket
@@ -43,7 +45,7 @@ class TooLargeError(OSError):
     """The body is larger than the caller allowed. Its rest was not read, so the connection cannot be used again."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HttpReply:
     """A response: HTTP status, body, and the text of its Retry-After header, empty if it has none."""
 

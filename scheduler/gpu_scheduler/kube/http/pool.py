@@ -8,7 +8,6 @@ import socket
 import ssl
 from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -16,6 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.http.connection import Connection
 from gpu_scheduler.kube.http.watch_stream import WatchStream
 
@@ -39,7 +39,7 @@ _TCP: Final = socket.SOCK_STREAM
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Route:
     """The way to an API server: its address, and a proxy if there is one."""
 

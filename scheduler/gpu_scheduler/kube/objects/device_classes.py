@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Named
 
@@ -27,7 +27,7 @@ _classes = msgspec.json.Decoder(_Class)
 _entries = msgspec.json.Decoder(dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DeviceClass:
     """A DeviceClass. `config` has the entries of its configuration as JSON."""
 
