@@ -382,6 +382,17 @@ def test_resource_requests_are_summed(spec: Mapping[str, Any], requests: Mapping
     assert (pod.constraints, pod.claims) == (ANYWHERE, ())
 
 
+@pytest.mark.promise("fit-8")
+def test_resources_are_checked_in_one_order_however_they_are_written() -> None:
+    """So that of several that do not suffice, each attempt names the same: CPU first, then memory."""
+    given = {"example.com/fpga": "1", "ephemeral-storage": "1", "nvidia.com/gpu": "1", "memory": "1", "cpu": "1"}
+    checked = ["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "example.com/fpga"]
+
+    for written in (given, dict(reversed(given.items()))):
+        container = {"name": "a", "resources": {"requests": written}}
+        assert list(pod_of({"containers": [container]}).resource_request.requests) == checked
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=5), st.lists(st.integers(0, 9), max_size=3))
 def test_a_pod_requests_its_largest_sum_at_one_time(before: list[tuple[bool, int]], after: list[int]) -> None:
     """Whatever the order of sidecars and init containers is."""

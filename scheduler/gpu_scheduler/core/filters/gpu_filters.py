@@ -60,8 +60,7 @@ def devices_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
     if inventory is None:
         return None
     for device in devices:
-        checked = inventory.has_uuids or device_kind(device) == NUMBER
-        if checked and inventory.find(device) is None:
+        if inventory.find(device) is None and (inventory.has_uuids or device_kind(device) == NUMBER):
             have = f"GPUs 0 to {len(inventory.devices) - 1}" if inventory.devices else "no GPUs"
             return Unschedulable(
                 Reason.GPU_NOT_FOUND,

@@ -4,7 +4,6 @@ LAW: a filter changes nothing and calls no other filter. A new check is one more
 """
 
 import shlex
-from collections.abc import Iterator
 from typing import Final
 
 from gpu_scheduler import names
@@ -29,21 +28,23 @@ _CONDITIONS: Final = frozenset(
 `node_schedulable` read, and sets and removes them later."""
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
-_COMMON: Final = (PODS, "cpu", "memory", "ephemeral-storage")
 _UNITS: Final = ("B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
-def failures(pod: Pod, node: Node, used_resources: UsedResources) -> Iterator[Unschedulable | None]:
-    """Run all filters of this module. Yield what each says."""
-    yield from closed(pod, node)
-    yield resources_left(pod, node, used_resources)
-    yield ports_free(pod, node, used_resources)
+def failures(pod: Pod, node: Node, used_resources: UsedResources) -> tuple[Unschedulable | None, ...]:
+    """Run all filters of this module. Return what each says."""
+    return *closed(pod, node), resources_left(pod, node, used_resources), ports_free(pod, node, used_resources)
 
 
-def closed(pod: Pod, node: Node) -> Iterator[Unschedulable | None]:
-    """Run the filters that do not depend on the pods of the node. Yield what each says."""
-    for check in (node_selected, resources_exist, taints_tolerated, node_schedulable, node_ready):
-        yield check(pod, node)
+def closed(pod: Pod, node: Node) -> tuple[Unschedulable | None, ...]:
+    """Run the filters that do not depend on the pods of the node. Return what each says."""
+    return (
+        node_selected(pod, node),
+        resources_exist(pod, node),
+        taints_tolerated(pod, node),
+        node_schedulable(pod, node),
+        node_ready(pod, node),
+    )
 
 
 def node_ready(_: Pod, node: Node) -> Unschedulable | None:
@@ -123,13 +124,15 @@ def resources_left(pod: Pod, node: Node, used_resources: UsedResources) -> Unsch
     return None
 
 
-def requested_of(pod: Pod, node: Node) -> Iterator[tuple[str, int, int]]:
-    """Yield each resource that the pod requests and the node counts, with the requested and the allocatable amount."""
-    requests = {PODS: 1, **pod.resource_request.requests}
-    for resource in (*_COMMON, *sorted(requests.keys() - {*_COMMON, names.GPU_RESOURCE})):
-        asked, there = requests.get(resource, 0), _allocatable(node, resource)
-        if asked and there is not None:
-            yield resource, asked, there
+def requested_of(pod: Pod, node: Node) -> list[tuple[str, int, int]]:
+    """Return each resource that the pod requests and the node counts, with the requested and the allocatable amount."""
+    pods = node.allocatable.get(PODS)
+    # A Node that no kubelet has written yet does not count pods.
+    found = [] if pods is None else [(PODS, 1, pods)]
+    for resource, asked in pod.resource_request.requests.items():
+        if asked and resource != names.GPU_RESOURCE:
+            found.append((resource, asked, node.allocatable.get(resource, 0)))
+    return found
 
 
 def ports_free(pod: Pod, node: Node, used_resources: UsedResources) -> Unschedulable | None:
@@ -196,14 +199,6 @@ def _closest(node: Node, terms: tuple[NodeSelectorTerm, ...]) -> tuple[NodeSelec
             others = f", and none of its other {len(terms) - 1} matches" if len(terms) > 1 else ""
             return unmet if unmet in term.labels else None, f"{quote(str(unmet))} does not hold{others}"
     return None, "it has no term that could match"
-
-
-def _allocatable(node: Node, resource: str) -> int | None:
-    """Return how much of a resource the node gives to pods.
-
-    For `pods`, None means that the node does not count them.
-    """
-    return node.allocatable.get(PODS) if resource == PODS else node.allocatable.get(resource, 0)
 
 
 def _insufficient(pod: Pod, node: Node, resource: str, amounts: tuple[int, int, int]) -> Unschedulable:

@@ -118,12 +118,12 @@ class _NodeDevices:
             if part is None and kind != NUMBER:
                 yield self.unknown_by_kind, kind
 
-    def other_kinds(self, device: str) -> Iterator[dict[str, Hold]]:
+    def other_kinds(self, device: str) -> list[dict[str, Hold]]:
         """Return the holders that use another kind of name, if these names may mean this device."""
         known = self.part(device)[1] is not None or (self.inventory is not None and device_kind(device) == NUMBER)
         tables = self.unknown_by_kind if known else self.by_kind
         kind = device_kind(device) if tables else None
-        return (holders for other, holders in tables.items() if other != kind)
+        return [holders for other, holders in tables.items() if other != kind]
 
 
 class Devices:
@@ -201,12 +201,15 @@ class Devices:
         states = self._nodes.get(node)
         if states is None:
             return ()
+        known, other_kinds = states.by_device.get(states.part(device)[0]), states.other_kinds(device)
+        if not known and not other_kinds:
+            return ()
         found = {
             uid: holder
-            for uid, holder in states.by_device.get(states.part(device)[0], {}).items()
+            for uid, holder in (known or {}).items()
             if any(states.same(device, other) for other in states.taken(holder))
         }
-        for holders in states.other_kinds(device):
+        for holders in other_kinds:
             found.update(holders)
         return _ordered(found)
 

@@ -143,8 +143,11 @@ class Ledger:
 
     def index_holder(self, workload: WorkloadKey, index: int) -> Hold | None:
         """Return the hold of the pod that has this index of the workload (the first by name), or None."""
-        holders = (self._by_uid[uid] for uid in self.indices.holders(workload, index))
-        return min(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid), default=None)
+        uids = self.indices.holders(workload, index)
+        if not uids:
+            return None
+        holders = (self._by_uid[uid] for uid in uids)
+        return min(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid))
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return pairs of pods that hold one device against the rules, in a stable order."""

@@ -57,6 +57,8 @@ class DevicePart:
 
     index: int
     mig_device: str | None = None
+    uuid: str | None = field(default=None, compare=False)
+    """The UUID of the device or of the MIG device, if known."""
 
     def overlaps(self, other: "DevicePart") -> bool:
         """Whether the two share hardware."""
@@ -72,11 +74,11 @@ class Inventory:
     _parts: dict[str, DevicePart] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        parts = {str(device.index): DevicePart(device.index) for device in self.devices}
+        parts = {str(device.index): DevicePart(device.index, uuid=device.uuid) for device in self.devices}
         for device in self.devices:
             if device.uuid is not None:
-                parts[device.uuid] = DevicePart(device.index)
-            parts.update({uuid: DevicePart(device.index, uuid) for uuid in device.mig_devices})
+                parts[device.uuid] = parts[str(device.index)]
+            parts.update({uuid: DevicePart(device.index, uuid, uuid) for uuid in device.mig_devices})
         object.__setattr__(self, "_parts", parts)
 
     @property
@@ -98,10 +100,9 @@ class Inventory:
 
     def uuids(self, devices: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the UUIDs of `devices`, in their order; None unless all are known."""
-        known = {device.index: device.uuid for device in self.devices}
         parts = [self._parts.get(device) for device in devices]
-        found = [None if part is None else part.mig_device or known[part.index] for part in parts]
-        return None if None in found else tuple(uuid for uuid in found if uuid is not None)
+        found = tuple([part.uuid for part in parts if part is not None and part.uuid is not None])
+        return found if len(found) == len(devices) else None
 
 
 @lru_cache(maxsize=16)

@@ -51,7 +51,8 @@ EVERY_PORT: Final = HostPort("", ANY_ADDRESS, 0)
 class ResourceRequest:
     """What one pod takes of its node.
 
-    `requests` are by resource name, without zeroes, in the units of `Node.allocatable`. `ports` are ports of the host.
+    `requests` are by resource name, in the order in which they are checked, without zeroes, in the units of
+    `Node.allocatable`. `ports` are ports of the host.
     """
 
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)

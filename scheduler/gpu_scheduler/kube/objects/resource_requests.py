@@ -40,8 +40,8 @@ _MOST: Final = 1024
 """Most cached results of one function."""
 _FEW: Final = 16
 """Most containers of a pod, and most resources and most ports of a request, for which the result is cached."""
-_COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", names.GPU_RESOURCE})
-"""Resources that are kept before all others if there are too many."""
+_COUNTED: Final = ("cpu", "memory", "ephemeral-storage", names.GPU_RESOURCE)
+"""Resources that are checked before all others, in this order, and that are kept if there are too many."""
 _EVERY: Final = frozenset({EVERY_PORT})
 
 
@@ -132,8 +132,8 @@ def _first(found: dict[str, int]) -> dict[str, int]:
     return {resource: found[resource] for resource in sorted(found, key=_importance)[:MAX_RESOURCES]}
 
 
-def _importance(resource: str) -> tuple[bool, str]:
-    return resource not in _COUNTED, resource
+def _importance(resource: str) -> tuple[int, str]:
+    return _COUNTED.index(resource) if resource in _COUNTED else len(_COUNTED), resource
 
 
 def _texts(container: Consumer) -> _Texts:
@@ -221,4 +221,6 @@ def _same_amounts(found: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
 
 @lru_cache(maxsize=_MOST)
 def _shared(requests: frozenset[tuple[str, int]], ports: frozenset[HostPort]) -> ResourceRequest:
-    return ResourceRequest(dict(sorted(requests)), ports) if requests or ports else NOTHING
+    if not requests and not ports:
+        return NOTHING
+    return ResourceRequest(dict(sorted(requests, key=lambda each: _importance(each[0]))), ports)
