@@ -166,4 +166,4 @@ class Unschedulable(Fault):
 def highest_ranked(found: Iterable[Unschedulable | None]) -> Unschedulable | None:
     """Return the one that is reported; of equal ranks the first. None if all are None."""
     obstacles = [each for each in found if each is not None]
-    return min(obstacles, key=lambda each: rank_of(each.ranked_reason), default=None)
+    return min(obstacles, key=lambda each: rank_of(each.ranked_reason)) if obstacles else None

@@ -91,6 +91,9 @@ class BindingCycle:
 
         A caller that starts no write must call `return_slot`.
         """
+        if not self._slots.locked():
+            # Without the timer, which costs as much as a filter.
+            return await self._slots.acquire()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await self._slots.acquire()

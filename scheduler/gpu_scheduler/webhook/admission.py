@@ -128,7 +128,7 @@ class Webhook:
     def _handler(self, path: _Path) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             began = time.monotonic()
-            outcome, response = MALFORMED, web.Response()
+            outcome = MALFORMED
             try:
                 async with self._bodies.body(request, request[CONNECTION]) as body:
                     outcome, response = await self._answer(path, body)

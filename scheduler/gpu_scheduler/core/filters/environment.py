@@ -43,8 +43,10 @@ def required_env(value: str) -> tuple[EnvVar, EnvVar]:
 
 def missing(container: Container, needed: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
     """Return those of `needed` that the container does not set at all, in the order given."""
-    names_set = {entry.name for entry in container.env or ()}
-    return tuple(entry for entry in needed if entry.name not in names_set)
+    if not container.env:
+        return needed
+    names_set = {entry.name for entry in container.env}
+    return tuple([entry for entry in needed if entry.name not in names_set])
 
 
 def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unschedulable | None:
@@ -52,8 +54,10 @@ def conflict(pod: Pod, container: Container, needed: tuple[EnvVar, ...]) -> Unsc
 
     If two entries have one name, the last one is valid. Therefore every entry is checked.
     """
+    if not container.env:
+        return None
     by_name = {entry.name: entry for entry in needed}
-    for entry in container.env or ():
+    for entry in container.env:
         need = by_name.get(entry.name)
         if need is None or entry in {need, FIELD_ENTRY}:
             continue

@@ -117,7 +117,9 @@ class Volumes:
 
         Return None if all are ready.
         """
-        if pod.claims and self._unread:
+        if not pod.claims:
+            return None
+        if self._unread:
             return _not_permitted(f"{pod.ref.namespace}/{pod.claims[0]}", "check", self._unread)
         answers = [self._ask(f"{pod.ref.namespace}/{name}", node) for name in dict.fromkeys(pod.claims)]
         obstacles = [answer for answer in answers if isinstance(answer, Unschedulable)]

@@ -77,8 +77,9 @@ class Hold:
 def assumed_hold(pod: Pod, placement: Placement) -> Hold:
     """Return what `pod` will hold at `placement`. The placement comes from its map line or from a strategy."""
     request = pod.request
-    kept = pod.environment.own_devices if request.keep_env else None
-    devices = placement.devices + tuple(device for device in kept or () if device not in placement.devices)
+    devices = placement.devices
+    if request.keep_env:
+        devices += tuple(device for device in pod.environment.own_devices or () if device not in devices)
     line = None if request.line is None or placement.index is None else request.line.slot_of(placement.index)
     return Hold(
         pod.ref,

@@ -131,7 +131,7 @@ class Pod:
     @property
     def gpu_limit(self) -> int:
         """Return how many devices it requests from a device plugin; 0 if it has no such limit."""
-        return sum(limit for _, limit in self.gpu_limits)
+        return sum([limit for _, limit in self.gpu_limits])
 
 
 @immutable

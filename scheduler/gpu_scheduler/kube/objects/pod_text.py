@@ -139,9 +139,9 @@ def environment_in(spec: PodSpec, *, all_of_them: bool, isolated: bool) -> tuple
     if count > MAX_CONTAINERS:
         return NO_CONTAINERS, Excess("the pod", count, MAX_CONTAINERS, "containers")
     claims_text = _resources_text if isolated else _not_read
-    texts = tuple(tuple((each.name, _env_text(each.env), claims_text(each)) for each in group) for group in lists)
+    texts = tuple([tuple([(each.name, _env_text(each.env), claims_text(each)) for each in group]) for group in lists])
     if count <= _FEW:
-        length = sum(len(name) + len(env) + len(resources or b"") for name, env, resources in chain(*texts))
+        length = sum([len(name) + len(env) + len(resources or b"") for name, env, resources in chain(*texts)])
         return _environment(texts) if length <= _LONGEST else _environment.__wrapped__(texts)
     found, excess = _environment.__wrapped__(texts)
     if all_of_them:

@@ -69,13 +69,13 @@ def resource_request_of(spec: PodSpec | ForeignPodSpec) -> tuple[ResourceRequest
     all ports. Both give an Excess.
     """
     texts = (
-        tuple(map(_texts, spec.containers or ())),
-        tuple(map(_texts, spec.init_containers or ())),
+        tuple([_texts(each) for each in spec.containers or ()]),
+        tuple([_texts(each) for each in spec.init_containers or ()]),
         bytes(spec.resources),
         bytes(spec.overhead),
     )
     count = len(texts[0]) + len(texts[1])
-    length = sum(len(each.resources) + len(each.ports) for each in chain(*texts[:2])) + len(texts[2]) + len(texts[3])
+    length = sum([len(each.resources) + len(each.ports) for each in chain(*texts[:2])]) + len(texts[2]) + len(texts[3])
     return _resource_request(*texts) if length <= _LONGEST and count <= _FEW else _resource_request.__wrapped__(*texts)
 
 
