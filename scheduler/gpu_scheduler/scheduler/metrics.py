@@ -81,14 +81,13 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
         )
         for reason in Reason:
             self._by_reason.labels(reason)
-        self._binds = Counter(
+        binds = Counter(
             names.METRIC_BINDS,
             f"Pods bound, by what chose their GPUs: {BY_MAP} or a strategy",
             ["strategy"],
             registry=registry,
         )
-        for strategy in (BY_MAP, *Strategy):
-            self._binds.labels(strategy)
+        self._binds_by = {strategy: binds.labels(strategy) for strategy in (BY_MAP, *Strategy)}
         self._since_creation = Histogram(
             names.METRIC_CREATION_TO_BIND,
             "Seconds from a pod's creation, which the API server rounds down to a second, to its Binding, by the kind "
@@ -97,6 +96,7 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
+        self._since_creation_by: dict[str, Histogram] = {}
         self._allocations = Histogram(
             names.METRIC_ALLOCATION_DURATION,
             "Seconds that the allocation of a pod's ResourceClaims took, by outcome: allocated, failed (a write), "
@@ -130,13 +130,17 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
     def placed(self, pod: Pod, bind: Bind, seconds: float) -> None:
         """Count a pod that was bound, see AttemptMetrics."""
         self._placed.observe(seconds)
-        self._binds.labels(bind.strategy).inc()
+        self._binds_by[bind.strategy].inc()
         kind = "Pod" if pod.owner is None else pod.owner.kind
+        kind = kind if kind in _KINDS else "other"
         try:
             created = datetime.fromisoformat(pod.created).timestamp()
         except ValueError:
             return
-        self._since_creation.labels(kind if kind in _KINDS else "other").observe(max(0.0, self._wall() - created))
+        known = self._since_creation_by.get(kind)
+        if known is None:
+            known = self._since_creation_by[kind] = self._since_creation.labels(kind)
+        known.observe(max(0.0, self._wall() - created))
 
     def allocation(self, outcome: AllocationOutcome, seconds: float) -> None:
         """Count an attempt to allocate claims, see AllocationMetrics."""

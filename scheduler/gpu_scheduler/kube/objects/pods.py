@@ -22,16 +22,15 @@ from gpu_scheduler.core.pods.unknown_keys import unknown_keys
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.kube.objects.constraints import claims_of, constraints_of
 from gpu_scheduler.kube.objects.decoding import decode_object
-from gpu_scheduler.kube.objects.pod_objects import ContainerObject, ForeignPodObject, PodObject, PodStatus
+from gpu_scheduler.kube.objects.pod_objects import ForeignPodObject, PodObject, PodStatus
 from gpu_scheduler.kube.objects.pod_text import condition_of, controller_of, environment_in, kept_annotations, labels_of
 from gpu_scheduler.kube.objects.resource_claims import resource_claims_of
 from gpu_scheduler.kube.objects.resource_requests import gpu_limit_of, resource_request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpu_scheduler.core.pods.constraints import SchedulingConstraints
     from gpu_scheduler.core.pods.pod import ResourceRequest
+    from gpu_scheduler.kube.objects.pod_objects import PodSpec
 
 _pods = msgspec.json.Decoder(PodObject)
 _foreign_pods = msgspec.json.Decoder(ForeignPodObject)
@@ -137,7 +136,7 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims:
         unknown_keys=unknown_keys(meta.annotations or ()),
         labels=labels_of(meta),
         environment=environment,
-        gpu_limits=_gpu_limits(chain(spec.containers or (), spec.init_containers or ())),
+        gpu_limits=_gpu_limits(spec),
         resource_claims=carried.ours,
         own_claim=own_claim,
         wants_claims=bool(wants_claims),
@@ -158,10 +157,13 @@ def _rejected(status: PodStatus) -> str:
     return sys.intern((status.reason or "")[:_MAX_REASON]) if rejected else ""
 
 
-def _gpu_limits(containers: Iterable[ContainerObject]) -> tuple[tuple[str, int], ...]:
-    limits = ((container.name, gpu_limit_of(container.resources)) for container in containers)
-    found = tuple((sys.intern(name), limit) for name, limit in limits if limit > 0)
+def _gpu_limits(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    found = []
+    for container in chain(spec.containers or (), spec.init_containers or ()):
+        limit = gpu_limit_of(container.resources)
+        if limit > 0:
+            found.append((sys.intern(container.name), limit))
     if len(found) <= _LIMITS:
-        return found
+        return tuple(found)
     first, (second, _) = found[:2]
     return first, (second, sum(limit for _, limit in found[1:]))

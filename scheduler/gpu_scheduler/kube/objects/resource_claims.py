@@ -49,14 +49,15 @@ class PodClaims(NamedTuple):
     unread: bool = False
 
 
+_NONE: Final = PodClaims()
 _UNREAD: Final = PodClaims(unread=True)
 
 
 def resource_claims_of(pod: PodObject) -> PodClaims:
     """Return the pod's ResourceClaims. If their text is too long, the pod is not placed anyway."""
     data = memoryview(pod.spec.resource_claims)
-    if data[:5].tobytes() in _NOTHING:
-        return PodClaims()
+    if not data or data[:5].tobytes() in _NOTHING:
+        return _NONE
     entries = decode_part(_entries, bytes(data)) if len(data) <= MAX_CONSTRAINTS else None
     if entries is None:
         return _UNREAD
