@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -88,7 +89,7 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
             registry=registry,
         )
         self._binds_by = {strategy: binds.labels(strategy) for strategy in (BY_MAP, *Strategy)}
-        self._since_creation = Histogram(
+        since_creation = Histogram(
             names.METRIC_CREATION_TO_BIND,
             "Seconds from a pod's creation, which the API server rounds down to a second, to its Binding, by the kind "
             "of its controller; kind Pod if it has none, and other for kinds without a label of their own",
@@ -96,7 +97,7 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
-        self._since_creation_by: dict[str, Histogram] = {}
+        self._since_creation = cache(since_creation.labels)
         self._allocations = Histogram(
             names.METRIC_ALLOCATION_DURATION,
             "Seconds that the allocation of a pod's ResourceClaims took, by outcome: allocated, failed (a write), "
@@ -132,15 +133,11 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
         self._placed.observe(seconds)
         self._binds_by[bind.strategy].inc()
         kind = "Pod" if pod.owner is None else pod.owner.kind
-        kind = kind if kind in _KINDS else "other"
         try:
             created = datetime.fromisoformat(pod.created).timestamp()
         except ValueError:
             return
-        known = self._since_creation_by.get(kind)
-        if known is None:
-            known = self._since_creation_by[kind] = self._since_creation.labels(kind)
-        known.observe(max(0.0, self._wall() - created))
+        self._since_creation(kind if kind in _KINDS else "other").observe(max(0.0, self._wall() - created))
 
     def allocation(self, outcome: AllocationOutcome, seconds: float) -> None:
         """Count an attempt to allocate claims, see AllocationMetrics."""

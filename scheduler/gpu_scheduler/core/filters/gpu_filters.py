@@ -126,8 +126,7 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     """Check that no other pod holds the devices, except pods that may share them."""
     blocking: dict[str, tuple[str, Hold]] = {}
     for device in claim.devices:
-        rivals = ledger.devices.rivals(claim.node, device)
-        for holder in without_claims_of_pods(rivals) if rivals else ():
+        for holder in without_claims_of_pods(ledger.devices.rivals(claim.node, device)):
             if holder.ref.uid != claim.ref.uid and not ledger.devices.may_share(claim, holder, device, policy.sharing):
                 blocking.setdefault(holder.ref.uid, (device, holder))
     if not blocking:

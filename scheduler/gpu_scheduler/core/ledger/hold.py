@@ -134,6 +134,8 @@ def hold_of(pod: Pod, node: str) -> Hold:
 def without_claims_of_pods(holders: Iterable[Hold]) -> list[Hold]:
     """Return the holders without the claims by which pods among them hold."""
     found = list(holders)
+    if not found:
+        return found
     own = {(each.ref.namespace, claim) for each in found if not each.is_claim for claim in each.claims}
     return [each for each in found if not each.is_claim or (each.ref.namespace, each.ref.name) not in own]
 
