@@ -165,6 +165,7 @@ VALUES = {
             "handshakes": 16,
             "waiting": 384,
             "request_timeout": 10,
+            "idle_timeout": 120,
             "evictable_after": 1,
         },
     ),

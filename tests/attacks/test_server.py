@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
 from tests import objects
 from tests.attacks.connections import established, written
 from tests.attacks.create_latency import Creating
@@ -36,6 +37,8 @@ DESCRIPTORS: Final = 1024
 """The smallest limit of open files that container runtimes set."""
 SILENT: Final = "127.0.0.6"
 """The address of the attack that sends nothing."""
+SILENT_PEERS: Final = 600
+"""Connections of that attack; a kernel whose queue was full may forget one, which its client holds for open."""
 SECONDS: Final = 12
 ATTACKS: Final = (
     ("bodies", 15, "127.0.0.2"),
@@ -44,7 +47,7 @@ ATTACKS: Final = (
     # The API server's own address, as behind a NAT.
     ("idle", 150, "127.0.0.1"),
     ("headers", 60, "127.0.0.5"),
-    ("silent", 600, SILENT),
+    ("silent", SILENT_PEERS, SILENT),
     ("giants", 4, "127.0.0.7"),
 )
 
@@ -53,7 +56,7 @@ ATTACKS: Final = (
 def test_creates_go_on_while_the_webhook_is_attacked(cluster: InstalledCluster, tenant: Tenant) -> None:
     """Stalled bodies, idle TLS, slow headers and giant reviews at once: no create fails, memory is bounded.
 
-    All connections of the attack are closed.
+    All connections of the attack are closed, but those that may idle while there are free slots.
     """
     webhook = cluster.webhook.command
     _limit_descriptors(webhook)
@@ -67,9 +70,9 @@ def test_creates_go_on_while_the_webhook_is_attacked(cluster: InstalledCluster, 
     # The webhook is not called for pods of other schedulers: their latency shows the load of the machine.
     assert ours.percentile(99) < 1 + 5 * others.percentile(99)
     for each in reported:
-        assert each["attack"] == "silent" or each["left"] == 0, each
+        most = {"silent": SILENT_PEERS, "idle": WEBHOOK_LIMITS.served_per_address}.get(each["attack"], 0)
+        assert each["left"] <= most, each
         assert each["attack"] == "giants" or each["closed"] > 0, each
-    # While its queue is full, a kernel may forget a connection; a client that sends nothing holds it for open.
     eventually("silent connections to be closed", lambda: not _connections(cluster.webhook.port, SILENT), seconds=15)
     assert webhook.process.alive()
 

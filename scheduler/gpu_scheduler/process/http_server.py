@@ -36,8 +36,6 @@ T = TypeVar("T")
 SERVICE = "gpu-scheduler"
 OK = 200
 UNAVAILABLE = 503
-# Seconds. API servers keep idle webhook connections for 90 s: a longer time never closes one that is about to be used.
-KEEPALIVE = 120.0
 # Seconds. Health and metrics are answered at once: a slower client must not delay the end of the process.
 DEFAULT_SHUTDOWN_TIMEOUT = 0.2
 # No legitimate client sends more: a service account's token has 1.5 KB, and a proxy adds some headers.
@@ -156,7 +154,7 @@ class Listener:
         self._runner = web.AppRunner(
             app,
             access_log=None,
-            keepalive_timeout=KEEPALIVE,
+            keepalive_timeout=limits.idle_timeout,
             shutdown_timeout=shutdown_timeout,
             # Cancel the handler if the peer disconnects, and do not read what a peer sends after its answer.
             handler_cancellation=True,

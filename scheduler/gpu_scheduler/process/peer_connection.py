@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 READ_AHEAD: Final = 32 * 1024
 """Bytes that one connection may read ahead, in TLS and again in HTTP; most reviews are smaller."""
 
+SILENT_SHARE: Final = 0.25
+"""Share of the waiting connections from which those that have sent nothing are evicted first."""
+
 
 @immutable
 class Limits:
@@ -33,8 +36,12 @@ class Limits:
     handshakes: int
     # Connections that have sent nothing yet or have no slot: each costs a socket.
     waiting: int
-    # Seconds from accept, later from a request's first byte, until the request is complete; then until it is answered.
+    # Seconds from accept until the handshake is complete, from a request's first byte until it is complete, and from
+    # then until it is answered.
     request_timeout: float = 10.0
+    # Seconds without a request. API servers keep idle connections for 90 s, also those that they opened in a burst and
+    # have not used: a longer time never closes one that is about to be used.
+    idle_timeout: float = 120.0
     # Seconds in a phase until another connection may take the slot: a hundred times what an API server needs.
     evictable_after: float = 1.0
 
@@ -105,7 +112,7 @@ class PeerConnection(asyncio.Protocol):
             self._has_been_answered = True
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the deadline has passed. A peer that took its last answer may idle between two requests."""
+        """Whether the deadline has passed. Between two requests, aiohttp closes a connection that idles."""
         if now < self._deadline:
             return False
         if self._transport is None or not self.is_between_requests():
@@ -149,6 +156,7 @@ class PeerConnection(asyncio.Protocol):
             limit(high=READ_AHEAD)
         self.handler = self._owner.make_handler()
         self.enter(ConnectionPhase.IDLE)
+        self._deadline = self._phase_since + self._limits.idle_timeout
         self._owner.opened(self)
         self.handler.connection_made(self._transport)
 
@@ -159,8 +167,7 @@ class PeerConnection(asyncio.Protocol):
             return
         if self.phase is ConnectionPhase.IDLE:
             self.enter(ConnectionPhase.RECEIVING)
-            if self._has_been_answered:
-                self._deadline = self._phase_since + self._limits.request_timeout
+            self._deadline = self._phase_since + self._limits.request_timeout
         if self.handler is not None:
             self.handler.data_received(data)
 
@@ -239,9 +246,10 @@ class WaitingPeers:
             self._queues[connection.address] = queue
 
     def first_to_evict(self) -> PeerConnection:
-        """Return the connection to evict if too many wait: the oldest of the larger of two groups.
+        """Return the connection to evict if too many wait: the oldest that has sent nothing, or of the longest queue.
 
-        The groups are the connections that have sent nothing, and the longest queue.
+        Most peers that count send their first byte at once, and need a place for longer in a queue.
         """
-        longest = max(self._queues.values(), key=len, default=deque[PeerConnection]())
-        return longest[0] if len(longest) > len(self._silent) else next(iter(self._silent))
+        if len(self._silent) > SILENT_SHARE * len(self):
+            return next(iter(self._silent))
+        return max(self._queues.values(), key=len)[0]

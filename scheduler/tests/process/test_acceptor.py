@@ -293,6 +293,26 @@ async def test_idle_between_two_requests_is_no_fault() -> None:
         assert await closed(streams, LIMITS.request_timeout)
 
 
+@pytest.mark.promise("serve-2")
+async def test_the_first_request_has_the_full_time_too() -> None:
+    """An API server opens connections in a burst, and uses some of them much later, each again in a burst."""
+    async with serving(tls=True) as (peers, _):
+        late, later = await peers.connect(), await peers.connect()
+        await asyncio.sleep(LIMITS.request_timeout * 1.3)
+        assert await ask(late) == b"HTTP/1.1 200 OK"
+        later[1].write(GET[:5])
+        assert not await closed(later, LIMITS.request_timeout * 0.5)
+        assert await closed(later, LIMITS.request_timeout)
+
+
+async def test_a_connection_that_is_never_used_is_closed_at_last() -> None:
+    """Otherwise an attacker's would stay open for ever where slots are free."""
+    async with serving(replace(LIMITS, idle_timeout=1.5), tls=True) as (peers, _):
+        streams = await peers.connect()
+        assert not await closed(streams, 1.2)
+        assert await closed(streams, 1.0)
+
+
 async def test_an_answer_must_be_read_in_time() -> None:
     """A peer that requests much and reads nothing keeps the answer in our memory."""
     async with serving() as (peers, _):
@@ -421,19 +441,26 @@ async def test_addresses_take_turns() -> None:
         sock.close()
 
 
-async def test_the_larger_waiting_group_is_evicted_first() -> None:
-    """The idle peers, or the address with most connections in the queue."""
+@pytest.mark.promise("serve-2")
+async def test_peers_that_have_sent_nothing_are_evicted_before_peers_in_a_queue() -> None:
+    """If they are more than a quarter of those that wait. Otherwise the longest queue loses its oldest connection."""
     waiting = WaitingPeers()
-    socks = [socket.socket() for _ in range(4)]
-    idle, first, second, third = (PeerConnection(sock, "10.0.0.1", ConnectionOwner(), LIMITS) for sock in socks)
-    waiting.add(idle)
-    waiting.enqueue(first)
-    assert waiting.first_to_evict() is idle
-    waiting.enqueue(second)
-    assert waiting.first_to_evict() is first
-    waiting.remove(first)
-    waiting.enqueue(third)
-    waiting.remove(second)
-    assert set(waiting) == {idle, third}
+    socks = [socket.socket() for _ in range(5)]
+    silent, other, *many = (
+        PeerConnection(sock, address, ConnectionOwner(), LIMITS)
+        for sock, address in zip(socks, ["10.0.0.1", "10.0.0.2", *["10.0.0.1"] * 3], strict=True)
+    )
+    waiting.add(silent)
+    for connection in many:
+        assert waiting.first_to_evict() is silent
+        waiting.enqueue(connection)
+
+    waiting.enqueue(other)
+    assert waiting.first_to_evict() is many[0]
+
+    waiting.remove(many[0])
+    waiting.remove(silent)
+    assert waiting.first_to_evict() is many[1]
+    assert set(waiting) == {other, many[1], many[2]}
     for sock in socks:
         sock.close()

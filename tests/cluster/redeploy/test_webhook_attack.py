@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
 from tests.attacks.connections import established
 from tests.attacks.create_latency import Creating
 from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
@@ -52,7 +53,10 @@ def flood(cluster: Cluster) -> Iterator[str]:
 def test_ten_pods_attack_the_webhook_for_a_minute(
     cluster: Cluster, make_pod: MakePod, flood: str, healthy: None
 ) -> None:
-    """No create of ours fails or is slow, memory stays below 3/4 of its limit, and all connections are closed."""
+    """No create of ours fails or is slow, and memory stays below 3/4 of its limit.
+
+    All connections are closed, but those that may idle while there are free slots.
+    """
     attackers = [f"attacker-{number}" for number in range(len(ATTACKS))]
     before = {pod["metadata"]["name"]: _restarts(pod) for pod in system.replicas(cluster, system.WEBHOOK)}
     baseline, attacked = (Creating(partial(_create, cluster, make_pod("ours-0", "0=node1:0"))) for _ in range(2))
@@ -73,7 +77,8 @@ def test_ten_pods_attack_the_webhook_for_a_minute(
     assert max(peaks.values()) < 0.75 * MEMORY_LIMIT
     assert attacked.percentile(99) < limit(0.125)
     for each in reported:
-        assert each["left"] == 0, each
+        idle = len(before) * WEBHOOK_LIMITS.served_per_address
+        assert each["left"] <= (idle if each["attack"] == "idle" else 0), each
     eventually("the last connections to be closed", lambda: all(_open(cluster, name) < 30 for name in before), 15)
 
 
