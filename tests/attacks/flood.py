@@ -84,7 +84,8 @@ class Flood:
                 self._open += 1
                 began = time.monotonic()
                 try:
-                    await self._act(self, streams)
+                    if not self._ending:
+                        await self._act(self, streams)
                 finally:
                     self._open -= 1
                     streams[1].transport.abort()
