@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpu_scheduler import names
@@ -15,27 +17,23 @@ class WebhookMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the counters, which begin at 0."""
-        self._reviews = Counter(
+        reviews = Counter(
             names.METRIC_REVIEWS,
             "Admission reviews answered, by path and by outcome: patched, allowed, a reason, or malformed",
             ["path", "outcome"],
             registry=registry,
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             names.METRIC_REVIEW_DURATION,
             "Seconds from the head of a request to its answer, by path",
             ["path"],
             buckets=_BUCKETS,
             registry=registry,
         )
-        # Each lookup of a child takes two locks in the library, so children are kept here.
-        self._children: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+        # Each lookup of a child takes two locks in the library.
+        self._reviews, self._seconds = cache(reviews.labels), cache(seconds.labels)
 
     def reviewed(self, path: str, outcome: str, seconds: float) -> None:
         """Count one review, which was answered after `seconds`."""
-        known = self._children.get((path, outcome))
-        if known is None:
-            known = self._children[path, outcome] = self._reviews.labels(path, outcome), self._seconds.labels(path)
-        count, duration = known
-        count.inc()
-        duration.observe(seconds)
+        self._reviews(path, outcome).inc()
+        self._seconds(path).observe(seconds)
