@@ -37,8 +37,6 @@ DESCRIPTORS: Final = 1024
 """The smallest limit of open files that container runtimes set."""
 SILENT: Final = "127.0.0.6"
 """The address of the attack that sends nothing."""
-SILENT_PEERS: Final = 600
-"""Connections of that attack; a kernel whose queue was full may forget one, which its client holds for open."""
 SECONDS: Final = 12
 ATTACKS: Final = (
     ("bodies", 15, "127.0.0.2"),
@@ -47,7 +45,7 @@ ATTACKS: Final = (
     # The API server's own address, as behind a NAT.
     ("idle", 150, "127.0.0.1"),
     ("headers", 60, "127.0.0.5"),
-    ("silent", SILENT_PEERS, SILENT),
+    ("silent", 600, SILENT),
     ("giants", 4, "127.0.0.7"),
 )
 
@@ -70,9 +68,10 @@ def test_creates_go_on_while_the_webhook_is_attacked(cluster: InstalledCluster, 
     # The webhook is not called for pods of other schedulers: their latency shows the load of the machine.
     assert ours.percentile(99) < 1 + 5 * others.percentile(99)
     for each in reported:
-        most = {"silent": SILENT_PEERS, "idle": WEBHOOK_LIMITS.served_per_address}.get(each["attack"], 0)
-        assert each["left"] <= most, each
+        idle = WEBHOOK_LIMITS.served_per_address if each["attack"] == "idle" else 0
+        assert each["attack"] == "silent" or each["left"] <= idle, each
         assert each["attack"] == "giants" or each["closed"] > 0, each
+    # While its queue is full, a kernel may forget a connection; a client that sends nothing holds it for open.
     eventually("silent connections to be closed", lambda: not _connections(cluster.webhook.port, SILENT), seconds=15)
     assert webhook.process.alive()
 

@@ -248,7 +248,7 @@ class WaitingPeers:
     def first_to_evict(self) -> PeerConnection:
         """Return the connection to evict if too many wait: the oldest that has sent nothing, or of the longest queue.
 
-        Most peers that count send their first byte at once, and need a place for longer in a queue.
+        An API server sends its first byte at once, and then waits in a queue.
         """
         if len(self._silent) > SILENT_SHARE * len(self):
             return next(iter(self._silent))
