@@ -64,7 +64,7 @@ async def test_which_namespace(options: Options, own: str | None, meant: str | N
 
 
 UNAVAILABLE: dict[str, tuple[Any, str]] = {
-    "a server that hangs": (Reply(after=30), "it does not answer in time"),
+    "a server that hangs": (Reply(hang=True), "it does not answer in time"),
     "a server that is stopped": (None, "connection refused"),
 }
 

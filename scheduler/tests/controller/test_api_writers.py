@@ -202,8 +202,8 @@ async def test_a_timeout_is_reported_and_never_raised(monkeypatch: pytest.Monkey
     )
     async with connected() as (server, api):
         server.on("GET", WORKLOAD, Reply(body=body()))
-        server.on("POST", PODS, Reply(after=9))
-        server.on("PATCH", STATUS, Reply(after=9))
+        server.on("POST", PODS, Reply(hang=True))
+        server.on("PATCH", STATUS, Reply(hang=True))
 
         failure = await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0)
         assert failure is not None

@@ -206,14 +206,18 @@ async def test_a_device_is_prepared_for_one_claim(
 
 
 async def test_of_two_claims_at_once_one_gets_the_device(file: Path) -> None:
-    """Whichever the API server answers first."""
+    """It is the one for which the API server answers first."""
+    answered = asyncio.Event()
     async with preparing_on(file) as (server, preparer):
-        server.on("GET", f"{CLAIMS}/a", Reply(body=claim("a", result(1)), after=0.05))
+        server.on("GET", f"{CLAIMS}/a", Reply(body=claim("a", result(1)), after=answered))
         server.on("GET", f"{CLAIMS}/b", Reply(body=claim("b", result(1))))
-        found = await asyncio.gather(*(preparer.prepare(ref(each)) for each in "ab"), return_exceptions=True)
+        first = asyncio.create_task(preparer.prepare(ref("a")))
+        await until(lambda: server.requests)
 
-    assert isinstance(found[0], PrepareError)
-    assert found[1] == (handed(1),)
+        assert await preparer.prepare(ref("b")) == (handed(1),)
+        answered.set()
+        with pytest.raises(PrepareError):
+            await first
 
 
 async def test_a_claim_that_is_allocated_anew_gets_its_new_devices(file: Path) -> None:
@@ -251,8 +255,9 @@ async def test_a_full_disk_fails_the_call(file: Path) -> None:
 
 async def test_calls_for_one_claim_wait_for_each_other(file: Path) -> None:
     """Those for other claims do not wait."""
+    answered = asyncio.Event()
     async with preparing_on(file) as (server, preparer):
-        server.on("GET", f"{CLAIMS}/a", Reply(body=claim("a", result(1)), after=0.1))
+        server.on("GET", f"{CLAIMS}/a", Reply(body=claim("a", result(1)), after=answered))
         serve(server, claim("b", result(2)))
         order: list[str] = []
 
@@ -260,13 +265,12 @@ async def test_calls_for_one_claim_wait_for_each_other(file: Path) -> None:
             await act
             order.append(name)
 
-        first = asyncio.create_task(call("prepare a", preparer.prepare(ref("a"))))
+        prepare = asyncio.create_task(call("prepare a", preparer.prepare(ref("a"))))
         await until(lambda: server.requests)
-        await asyncio.gather(
-            first,
-            call("unprepare a", preparer.unprepare(ref("a"))),
-            call("prepare b", preparer.prepare(ref("b"))),
-        )
+        unprepare = asyncio.create_task(call("unprepare a", preparer.unprepare(ref("a"))))
+        await call("prepare b", preparer.prepare(ref("b")))
+        answered.set()
+        await asyncio.gather(prepare, unprepare)
 
     assert order == ["prepare b", "prepare a", "unprepare a"]
     assert len(Checkpoint(file)) == 1
@@ -276,6 +280,6 @@ async def test_a_call_that_takes_too_long_fails(file: Path, monkeypatch: pytest.
     """The kubelet calls again."""
     monkeypatch.setattr(preparing, "CALL_LIMIT", 0.01)
     async with preparing_on(file) as (server, preparer):
-        server.on("GET", f"{CLAIMS}/a", Reply(body=claim("a", result(1)), after=0.2))
+        server.on("GET", f"{CLAIMS}/a", Reply(hang=True))
         with pytest.raises(PrepareError, match=r"^cannot prepare claim default/a: it took longer than 0\.01 s$"):
             await preparer.prepare(ref("a"))

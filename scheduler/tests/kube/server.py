@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reply:
-    """One response: status, body, headers, and the seconds until it is sent. With status 0 the connection is cut."""
+    """One response: status, body, headers, the event that it waits for, and whether it is never sent.
+
+    With status 0 the connection is cut.
+    """
 
     status: int = 200
     body: Object | str = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
-    after: float = 0.0
+    after: asyncio.Event | None = None
+    hang: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class FakeServer:
             return await self._stream(request, reply)
         if isinstance(reply, Exec):
             return await self._exec(request, reply)
-        await asyncio.sleep(reply.after)
+        if reply.after is not None or reply.hang:
+            await (reply.after or self._ending).wait()
         if not reply.status and request.transport is not None:
             request.transport.close()
         content = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)

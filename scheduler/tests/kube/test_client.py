@@ -158,7 +158,7 @@ async def test_a_second_401_is_returned() -> None:
 async def test_a_call_ends_at_its_timeout() -> None:
     """Every call has a timeout."""
     async with connected() as (server, api):
-        server.on("GET", PATH, Reply(200, after=5))
+        server.on("GET", PATH, Reply(200, hang=True))
 
         with pytest.raises(NoResponseError):
             await api.call("GET", PATH, timeout=0.1)
@@ -169,7 +169,7 @@ async def test_a_call_ends_at_its_timeout() -> None:
 async def test_a_task_cancelled_at_its_timeout_ends(kind: str, cancelled: float) -> None:
     """A stopped process that resumes finds both due at once. At its end it waits for every cancelled task."""
     async with connected() as (server, api):
-        server.on("GET", "/slow", Reply(200, after=1))
+        server.on("GET", "/slow", Reply(200, hang=True))
 
         async def send() -> None:
             with suppress(NoResponseError):

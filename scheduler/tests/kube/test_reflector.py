@@ -276,12 +276,16 @@ async def test_a_relist_interrupts_the_watch() -> None:
 
 async def test_a_list_in_progress_does_not_satisfy_a_later_relist() -> None:
     """Its data may be older than the call, so another list follows."""
+    answered = asyncio.Event()
     async with reflecting() as (server, reflector, handler):
-        server.on("GET", PATH, Reply(200, page(7, thing("a", 1)).body, after=0.1), page(9, thing("a", 8)))
+        server.on("GET", PATH, Reply(200, page(7, thing("a", 1)).body, after=answered), page(9, thing("a", 8)))
         server.on("WATCH", PATH, Watch())
         await until(lambda: server.asked("GET"))
 
-        await reflector.relist()
+        relist = asyncio.create_task(reflector.relist())
+        await asyncio.sleep(0)
+        answered.set()
+        await relist
 
         assert handler.calls == ["+a@1", "+a@8"]
 

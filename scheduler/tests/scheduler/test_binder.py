@@ -197,10 +197,10 @@ CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]]
         [Reply(200, '{"metadata":"\udcff"}')],
         Unknown,
     ),
-    ("after a time-out an unbound pod proves nothing", [Reply(201, after=60)], [pod()], Unknown),
+    ("after a time-out an unbound pod proves nothing", [Reply(201, hang=True)], [pod()], Unknown),
     (
         "after a time-out our own binding is success",
-        [Reply(201, after=60)],
+        [Reply(201, hang=True)],
         [pod(node="node3", annotations=OURS)],
         Bound(),
     ),

@@ -69,7 +69,7 @@ async def test_a_missing_answer_is_returned_and_never_raised(monkeypatch: pytest
         ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.2)}
     )
     async with connected() as (server, api):
-        server.on("PATCH", CLAIM, Reply(200, after=9))
+        server.on("PATCH", CLAIM, Reply(200, hang=True))
 
         why = await ApiVolumeBinder(api, Gate()).select("default", "data", "node1")
 
