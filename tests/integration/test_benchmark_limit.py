@@ -14,6 +14,7 @@ import trustme
 
 from bench.contenders import load_generator, prepared_requests
 from bench.contenders.load_generator import CLIENTS, LoadGenerator
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +72,7 @@ class Server(ThreadingHTTPServer):
             self.waited += 1
             waits = self.waited <= self.together.parties
         if waits:
-            self.together.wait(10)
+            self.together.wait(limit(10))
         time.sleep(0.002)
 
     def leave(self, body: str) -> int:
@@ -157,7 +158,7 @@ def test_each_prepared_request_is_sent_once(client: str, server: Server, tmp_pat
         generator.wait_ready()
         assert (server.connections, server.taken) == (8, [])
         generator.go()
-        load_report = generator.wait(30)
+        load_report = generator.wait(limit(30))
     events = {order.event.body: order.event.path for order in given if order.event}
     assert server.paths == {order.bind.body: order.bind.path for order in given} | events
     assert set(Counter(server.taken).values()) == {1}
@@ -177,7 +178,7 @@ def test_a_refused_pod_has_no_event(client: str, server: Server, tmp_path: Path)
     with generating(client, server, tmp_path, given, 1) as generator:
         generator.wait_ready()
         generator.go()
-        load_report = generator.wait(30)
+        load_report = generator.wait(limit(30))
     assert server.taken == ["bind taken", "bind told", "event told", "bind free", "event free", "bind silent"]
     assert (load_report.sent, load_report.statuses) == (6, {"201": 4, "403": 1, "409": 1})
     assert load_report.to_last_bind == load_report.seconds
@@ -191,7 +192,7 @@ def test_idle_connections_may_be_closed(client: str, server: Server, tmp_path: P
         server.hang_up()
         time.sleep(CLOSE_NOTICED[client])
         generator.go()
-        assert generator.wait(30).statuses == {"201": 4}
+        assert generator.wait(limit(30)).statuses == {"201": 4}
     assert server.connections == 4
 
 
@@ -203,7 +204,7 @@ def test_a_broken_connection_ends_the_run(client: str, server: Server, tmp_path:
         generator.wait_ready()
         generator.go()
         with pytest.raises(RuntimeError, match=r"ended with 1: cannot measure: .*, and each must last to the end\Z"):
-            generator.wait(30)
+            generator.wait(limit(30))
     assert server.taken == ["bind first", "event first", "bind lost"]
 
 

@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.kube.server import until
 from tests.nvml.library import environment
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,6 +56,15 @@ class Cluster:
     def renewals(self) -> int:
         """Return how often the Lease was renewed."""
         return sum("/leases/" in path for _, path in self.asked)
+
+    async def renewals_end(self) -> int:
+        """Return how often the Lease was renewed as soon as that has not changed for a second."""
+        before = -1
+        async with asyncio.timeout(limit(5)):
+            while self.renewals() != before:
+                before = self.renewals()
+                await asyncio.sleep(1)
+        return before
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer with 50 pods, and accept every write."""
@@ -107,7 +117,7 @@ async def stop(process: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM; the process ends in time and without an error."""
     process.send_signal(signal.SIGTERM)
     try:
-        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+        assert await asyncio.to_thread(process.wait, limit(PATIENCE)) == 0
     finally:
         process.kill()
         assert process.stderr is not None
@@ -138,10 +148,7 @@ async def test_a_hanging_driver_stops_the_renewals_and_not_the_process(library: 
         try:
             await until(lambda: made.renewals() > 1, 60)
             lines.write_text("nvmlDeviceGetCount 0 -1\n")
-            await asyncio.sleep(0.6)
-            before = made.renewals()
-            await asyncio.sleep(1)
-            assert made.renewals() == before
+            before = await made.renewals_end()
             lines.write_text("")
             await until(lambda: made.renewals() > before + 1, 10)
             lines.write_text("nvmlDeviceGetCount 0 -1\n")

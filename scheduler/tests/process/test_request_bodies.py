@@ -5,6 +5,7 @@ import pytest
 
 from gpu_scheduler.process import request_bodies
 from gpu_scheduler.process.request_bodies import SMALL, BodyBudget, BodyError
+from tests.waiting import limit
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -142,7 +143,7 @@ async def test_a_body_that_stalls_loses_its_room_to_one_that_waits(monkeypatch: 
 
     tasks.append(asyncio.create_task(waiting.read(budget)))
     waiting.send_all()
-    await asyncio.wait_for(waiting.reading.wait(), 2)
+    await asyncio.wait_for(waiting.reading.wait(), limit(2))
 
     assert stalled.connection.closed.is_set()
     assert not arrived.connection.closed.is_set()
@@ -166,6 +167,6 @@ async def test_a_body_whose_peer_is_gone_keeps_no_room(*, granted: bool) -> None
     if granted:
         await reading
     leaving.cancel()
-    await asyncio.wait_for(last.reading.wait(), 2)
+    await asyncio.wait_for(last.reading.wait(), limit(2))
     last.finish.set()
     await asyncio.gather(reading, waiting)

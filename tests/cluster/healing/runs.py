@@ -84,11 +84,11 @@ def interrupt(task: str, midst: Callable[[], object], log: Path) -> str:
             assert time.monotonic() < deadline, f"it never came to {task}:\n{log.read_text()}"
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(60) != 0, "it went on as if nothing had happened"
+        assert process.wait(limit(60)) != 0, "it went on as if nothing had happened"
     finally:
         # SIGTERM: a play that gets SIGKILL leaves the processes of its task running.
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
+            process.wait(limit(60))
     # Ansible wraps messages at the width of a terminal.
     return " ".join(log.read_text().split())

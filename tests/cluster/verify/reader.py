@@ -110,7 +110,7 @@ def end(process: subprocess.Popen[bytes]) -> int:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
     try:
-        return process.wait(15)
+        return process.wait(limit(15))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
