@@ -8,11 +8,13 @@ import os
 import re
 import signal
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.error import HTTPError
 
+from gpu_scheduler.process.http_server import PAUSE
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import Process, free_port
 from tests.waiting import eventually, limit
@@ -42,6 +44,7 @@ class Command:
         self.port = free_port()
         self.module = module
         self._kept: http.client.HTTPConnection | None = None
+        self._metrics_fresh_at = 0.0
         self.journal = Path(env["DECISION_JOURNAL"]) if "DECISION_JOURNAL" in env else None
         environment = {
             "PATH": os.environ["PATH"],
@@ -88,9 +91,22 @@ class Command:
             error.add_note(f"{self.get('/readyz')}\n{self.process.output()[-3000:]}")
             raise
 
+    def metrics(self) -> str:
+        """Return the metrics as they are now.
+
+        The process answers with its last text until PAUSE times the time that it took have passed. So wait for that,
+        counted from the last call here: nobody else may read them meanwhile.
+        """
+        time.sleep(max(0.0, self._metrics_fresh_at - time.monotonic()))
+        began = time.monotonic()
+        text = self.get("/metrics")[1]
+        ended = time.monotonic()
+        self._metrics_fresh_at = ended + PAUSE * (ended - began)
+        return text
+
     def metric(self, name: str) -> float:
         """Return the value of one sample. `name` is its full name with labels."""
-        for line in self.get("/metrics")[1].splitlines():
+        for line in self.metrics().splitlines():
             if line.startswith(f"{name} "):
                 return float(line.rpartition(" ")[2])
         raise AssertionError(f"no metric {name}")
@@ -98,7 +114,7 @@ class Command:
     def attempts(self, result: str = "") -> float:
         """Count the scheduling attempts with this result; without `result`, all attempts."""
         start = f'scheduler_schedule_attempts_total{{profile="gpu-scheduler",result="{result}'
-        lines = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(start)]
+        lines = [line for line in self.metrics().splitlines() if line.startswith(start)]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def leads(self) -> bool:
