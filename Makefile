@@ -152,7 +152,7 @@ bench-full: env-dev programs ## Measure all parts: three hours (ONLY=W1,growth m
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench-profile
-bench-profile: env-dev programs ## Profile our CPU time: 5 minutes (ONLY=W1,W6: these workloads only)
+bench-profile: env-dev programs ## Profile our CPU time: 3 minutes (ONLY=W1,W6: these workloads only)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.profiles $(ONLY)
 
 .PHONY: fmt
