@@ -10,7 +10,7 @@ import pytest
 from tests.integration.kubeflow import KINDS, Kubeflow, collection, job, replica, template, templates
 from tests.integration.request_counts import requests
 from tests.objects import ASSIGNED, MAP, device, inventory, literal, pod, reading
-from tests.waiting import eventually, limit
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,7 +239,7 @@ def test_jobs_without_our_annotations_never_depend_on_the_webhook(
     """
     _made(calling, job("PyTorchJob", "leaving", {MAP: LINES}))
     registered.command.process.send(signal.SIGTERM)
-    assert registered.command.process.wait(limit(10)) == 0
+    assert registered.command.process.wait(10) == 0
 
     status, answer = _make(calling, job("PyTorchJob", "ours", {MAP: LINES}))
     assert (status, "failed calling webhook" in answer["message"]) == (500, True)

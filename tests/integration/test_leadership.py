@@ -93,7 +93,7 @@ def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], n
 
     namespace.kube.patch(LEASE, {"spec": {"holderIdentity": "somebody-else"}})
 
-    assert first.process.wait(limit(5)) == 1
+    assert first.process.wait(5) == 1
     assert first.logged("Ending")
 
 
@@ -116,7 +116,7 @@ def test_a_stopped_leader_binds_nothing_after_its_lease_expired(
         time.sleep(2.5)
         sleeper.process.send(signal.SIGCONT)
 
-        assert sleeper.process.wait(limit(5)) == 1
+        assert sleeper.process.wait(5) == 1
         assert namespace.node_of("after-1") == ""
     finally:
         sleeper.process.stop()

@@ -200,7 +200,7 @@ def test_without_the_right_to_a_lease_it_refuses_to_run(guide: ControlPlane, tmp
     """It never runs without an election unasked: the sentence names the option."""
     command = start(guide, tmp_path, "gpu-scheduler")
 
-    assert command.process.wait(limit(30)) == 2
+    assert command.process.wait(30) == 2
     assert command.process.output().splitlines()[-1] == (
         'cannot schedule as "system:serviceaccount:kube-system:gpu-scheduler": it may not get, update '
         'leases.coordination.k8s.io "gpu-scheduler" in namespace gpu-scheduler-system; create '
@@ -222,7 +222,7 @@ def test_the_commands_of_the_log_grant_all_rights(
         guide.kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
     guide.kube.create(COLLECTIONS["ServiceAccount"], {"metadata": {"name": "newcomer"}})
     refused = start(guide, tmp_path, "newcomer", ISOLATION="dra")
-    assert refused.process.wait(limit(30)) == 2
+    assert refused.process.wait(30) == 2
     sentence = refused.process.output().splitlines()[-1]
     assert sentence.startswith(
         'cannot schedule as "system:serviceaccount:kube-system:newcomer": it may not list, watch pods; '

@@ -15,7 +15,7 @@ import trustme
 
 from tests import objects
 from tests.objects import literal, reading
-from tests.waiting import eventually, limit
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.command import Command
@@ -225,7 +225,7 @@ def test_a_webhook_answers_reviews_until_it_exits(calling: Namespace, registered
     status, answer = _create(calling, "late-0", "0=node1:0\n")
 
     assert status == 201, answer
-    assert registered.command.process.wait(limit(5)) == 0
+    assert registered.command.process.wait(5) == 0
 
 
 def _env(pod: Object) -> list[Object]:

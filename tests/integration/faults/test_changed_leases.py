@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.command import LEASE
 from tests.integration.faults.replicas import QUICK, create_nodes, create_pod_for_device, held, run_replicas
-from tests.waiting import eventually, limit
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ def test_a_lease_of_an_unknown_holder_is_taken_after_it_expires(
         plane.kube.patch(LEASE, {"spec": {**NOTHING, "holderIdentity": "a stranger"}})
         began = time.monotonic()
 
-        assert leader.command.process.wait(limit(5)) == 1
+        assert leader.command.process.wait(5) == 1
         took = replicas.wait_for(standby, QUICK.lease + 2) - began
         assert took >= QUICK.lease - QUICK.retry
         create_pod_for_device(namespace, "train-0", "node1", 0)

@@ -109,7 +109,7 @@ def test_a_webhook_answers_old_and_new_requests_after_sigterm(hook: Hook) -> Non
         answer = each.finish()
         assert answer.startswith("HTTP/1.1 200 ")
         assert '"allowed":true' in answer.replace(" ", "")
-    assert hook.command.process.wait(limit(10)) == 0
+    assert hook.command.process.wait(10) == 0
     took = time.monotonic() - began
 
     note(f"the webhook ended {took:.2f} s after SIGTERM")
@@ -154,7 +154,7 @@ def test_a_controller_finishes_its_writes_in_flight(
         # On a busy machine the process may read of the GPUWorkload before it runs the handler of the signal.
         eventually("it has the signal", lambda: command.logged("Stopping on a signal"))
         workloads.place("late")
-        assert command.process.wait(limit(10)) == 0
+        assert command.process.wait(10) == 0
         took = time.monotonic() - began
 
     note(f"the controller ended {took:.2f} s after SIGTERM")

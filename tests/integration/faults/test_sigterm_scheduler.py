@@ -42,7 +42,7 @@ def test_a_bind_in_flight_is_settled_before_the_lease_is_given_up(
             # On a busy machine the process may read of the pod before it runs the handler of the signal.
             eventually("it has the signal", lambda: leader.command.logged("Stopping on a signal"))
             create_pod_for_device(namespace, "late-0", "node1", 1)
-            assert leader.command.process.wait(limit(10)) == 0
+            assert leader.command.process.wait(10) == 0
             took = time.monotonic() - began
         namespace.wait_bound("late-0", "node1")
 

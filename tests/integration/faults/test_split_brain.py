@@ -75,7 +75,7 @@ def test_a_leader_stopped_at_many_points_shares_no_gpu(
                 last = max(leader.binds())
                 follower = eventually("another one binds", partial(_binder, replicas, stopped, leader), 30)
                 resumed = leader.resume()
-                assert leader.command.process.wait(limit(10)) == 1
+                assert leader.command.process.wait(10) == 1
                 time.sleep(0.1)
             gaps.append(min(follower.binds(stopped)) - last)
             late += len(leader.binds(resumed))
