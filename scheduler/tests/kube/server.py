@@ -120,8 +120,10 @@ class FakeServer:
             return await self._stream(request, reply)
         if isinstance(reply, Exec):
             return await self._exec(request, reply)
-        if reply.after is not None or reply.hang:
-            await (reply.after or self._ending).wait()
+        if reply.hang:
+            await self._ending.wait()
+        if reply.after is not None:
+            await reply.after.wait()
         if not reply.status and request.transport is not None:
             request.transport.close()
         content = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
