@@ -23,7 +23,7 @@ from tests.suites.gate import PURE
 ROOT: Final = Path(__file__).resolve().parent.parent
 WORK: Final = ROOT / ".mutation_cache"
 PACKAGE: Final = ROOT / "scheduler/gpu_scheduler"
-TESTS: Final = ROOT / "scheduler/tests"
+TESTS: Final = ROOT / "scheduler/unit_tests"
 PURE_TESTS: Final = (
     "core/*.py",
     "webhook/test_review*.py",

@@ -10,7 +10,7 @@ from tests.mutants.patches import Mutant
 from tests.promises import Named, faults, mutant_faults
 
 IDS = ["map-1", "map-2"]
-UNIT = Named("scheduler/tests/core/test_placement_map.py::test_a", ("map-1",))
+UNIT = Named("scheduler/unit_tests/core/test_placement_map.py::test_a", ("map-1",))
 CLUSTER = Named("tests/cluster/verify/test_placement.py::test_b", ("map-2",))
 ROWS: dict[str, tuple[list[str], set[Named], list[str]]] = {
     "tests of any suite may name promises": (IDS, {UNIT, CLUSTER}, []),

@@ -21,7 +21,9 @@ from gpu_scheduler.core.pods.container_env import ContainerClaims
 from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, Reason, Unschedulable
 from tests.contracts.roles import ROOT
-from tests.core.build import (
+from tests.integration.test_feasibility import CASES
+from tests.objects import gpu
+from unit_tests.core.build import (
     KEEP,
     POLICY,
     ROOM,
@@ -34,9 +36,7 @@ from tests.core.build import (
     nodes,
     pod,
 )
-from tests.integration.test_feasibility import CASES
-from tests.objects import gpu
-from tests.scheduler.test_claim_allocator import failed
+from unit_tests.scheduler.test_claim_allocator import failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

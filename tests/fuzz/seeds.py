@@ -10,7 +10,7 @@ import yaml
 
 from tests.objects import pod, review
 
-FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/tests/kube/fixtures"
+FIXTURES: Final = Path(__file__).resolve().parents[2] / "scheduler/unit_tests/kube/fixtures"
 BETWEEN: Final = b"\x00"
 """A separator between two watches in an input: no JSON contains it."""
 

@@ -69,8 +69,8 @@ def _soak() -> Suite:
     seed = str(random.SystemRandom().randrange(1, 10**6))
     words = ("-m", "simulator", "--seed", seed, "--steps", str(SOAK_STEPS), "--jobs", "2")
     search = pytest(
-        "scheduler/tests/core",
-        "scheduler/tests/test_machine.py",
+        "scheduler/unit_tests/core",
+        "scheduler/unit_tests/test_machine.py",
         f"--hypothesis-seed={seed}",
         HYPOTHESIS_PROFILE="search",
         MACHINE_EXAMPLES="500",

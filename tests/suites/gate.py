@@ -84,7 +84,7 @@ def _check() -> Suite:
         "scheduler/gpu_scheduler",
         "check",
         "simulator",
-        "scheduler/tests",
+        "scheduler/unit_tests",
         "tests",
         "bench",
         "charts",
@@ -108,7 +108,7 @@ def _check() -> Suite:
 
 
 def _unit() -> Suite:
-    folders = ("scheduler/tests", "check/tests", "simulator/tests")
+    folders = ("scheduler/unit_tests", "check/check_tests", "simulator/tests")
     tests = ("run", "-m", "pytest", *folders, *(f"--ignore={path}" for path in (SIMULATED, BUGS)))
     pure = ",".join(f"*/gpu_scheduler/{path}" for path in PURE)
     core = ("report", f"--include={pure}", f"--fail-under={CORE_COVERED}")

@@ -1,0 +1,323 @@
+"""The commands as processes of their own: exit codes, sentences, and modules that they must not load."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import limit
+from unit_tests.cli.scripted_cluster import kubeconfig
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+COMMANDS = (
+    *(
+        "run",
+        "webhook",
+        "controller",
+        "monitor",
+        "driver",
+        "renew",
+        "issue",
+        "status",
+        "nodes",
+        "workloads",
+        "submit",
+        "strategy",
+        "watch",
+        "health",
+        "describe",
+        "version",
+        "doctor",
+    ),
+    *("generate-template", "generate-gpu-mapping", "lint", "certificates", "completion"),
+)
+
+
+def environment(**env: str) -> dict[str, str]:
+    """Return only these variables, and those that measure coverage."""
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), **measured, **env}
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run `gpu-scheduler` with these arguments and nothing else in its environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "gpu_scheduler", *arguments],
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=limit(20),
+        check=False,
+    )
+
+
+def test_version_names_version_and_commit() -> None:
+    """The first log line and the metric do too."""
+    result = run("--version", GPU_SCHEDULER_COMMIT="0a1b2c3")
+
+    assert result.returncode == 0
+    assert result.stdout.startswith("gpu-scheduler ")
+    assert result.stdout.endswith("(commit 0a1b2c3)\n")
+
+
+def test_the_first_log_line_names_version_and_commit() -> None:
+    """JSON, because standard error is no terminal here."""
+    result = run("run", GPU_SCHEDULER_COMMIT="0a1b2c3")
+
+    first = json.loads(result.stderr.splitlines()[0])
+    assert first["commit"] == "0a1b2c3"
+    assert first["event"].startswith("gpu-scheduler ")
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "sentence"),
+    [
+        (("run",), {"LOG_LEVEL": "LOUD"}, 'cannot use LOG_LEVEL "LOUD": '),
+        (("run",), {}, "cannot reach a cluster through a service account: "),
+        (("run", "--kubeconfig", "/nowhere"), {}, "cannot reach a cluster through kubeconfig /nowhere: no such file"),
+        (
+            ("run", "--leader-elect=no"),
+            {},
+            "cannot run gpu-scheduler run: invalid value for '--leader-elect': 'no' is not",
+        ),
+        (("run", "--leader-elect=false"), {}, "cannot reach a cluster through a service account: "),
+        (("controller",), {}, "cannot reach a cluster through a service account: "),
+        (("controller",), {"RENEW_DEADLINE": "20s"}, "cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION "),
+        (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, "cannot read the serving certificate: "),
+        (("monitor",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
+        (("driver",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
+        (
+            ("driver",),
+            {"NODE_NAME": "node1", "SIMULATED_DEVICE_MAJOR": "240"},
+            'cannot use SIMULATED_DEVICE_MAJOR "240": must be 60 to 63 or 120 to 127, ',
+        ),
+        (("driver",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
+        (("monitor",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
+        (("renew",), {}, "cannot reach a cluster through a service account: "),
+        (("renew",), {"SERVING_DAYS": "30"}, 'cannot use RENEW_DAYS, SERVING_DAYS "30, 30": the first must be less'),
+        (("renew",), {"RENEW_DAYS": "0"}, 'cannot use RENEW_DAYS "0": must be a number of days, 1 to 3650'),
+        (("issue",), {}, "cannot reach a cluster through a service account: "),
+        (("issue", "--secrets-only"), {}, "cannot reach a cluster through a service account: "),
+        (
+            ("issue",),
+            {"CA_DAYS": "394"},
+            'cannot use CA_DAYS "394": it must be at least SERVING_DAYS + RENEW_DAYS, 395',
+        ),
+        (
+            ("issue",),
+            {"REGISTRATION_TIMEOUT": "2"},
+            'cannot use REGISTRATION_TIMEOUT "2": must be a positive Go duration',
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    command: tuple[str, ...], env: dict[str, str], sentence: str
+) -> None:
+    """Without a traceback, and with an example of valid input."""
+    result = run(*command, **env)
+
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith(sentence)
+    assert "example: " in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("modules", "never"),
+    [
+        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich", "cryptography", "grpc", "google.protobuf"}),
+        (
+            "gpu_scheduler.monitor.run",
+            {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography", "grpc", "google.protobuf"},
+        ),
+        ("gpu_scheduler.driver.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography"}),
+        ("gpu_scheduler.controller.run", {"rich", "kubernetes", "cryptography", "grpc", "google.protobuf"}),
+        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes", "cryptography", "grpc", "google.protobuf"}),
+        ("gpu_scheduler.certificates.renewer", {"rich", "kubernetes", "grpc", "google.protobuf"}),
+        (
+            "gpu_scheduler.cli.main",
+            {
+                "kubernetes",
+                "rich",
+                "aiohttp",
+                "pythonjsonlogger",
+                "prometheus_client",
+                "yaml",
+                "cryptography",
+                "grpc",
+                "google.protobuf",
+            },
+        ),
+    ],
+)
+def test_unneeded_modules_are_not_loaded(modules: str, never: set[str]) -> None:
+    """The Kubernetes client costs 50 MB and rich 10, in every replica."""
+    script = (
+        f"import sys, {modules}, gpu_scheduler.process.lifecycle; import gpu_scheduler.settings; "
+        "print('\\n'.join(name for name, module in sys.modules.items() if module is not None))"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert never & set(result.stdout.split()) == set()
+
+
+def test_help_waits_for_no_slow_module() -> None:
+    """Each of them would cost every call of every verb 20 ms and more."""
+    script = "import sys; sys.argv = ['x', 'nodes', '-h']\nfrom gpu_scheduler.cli.main import main\n"
+    script += "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert {"asyncio", "msgspec", "pydantic", "gpu_scheduler.settings"} & set(result.stderr.split()) == set()
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_lists_the_commands(word: str) -> None:
+    """Plain text, no boxes."""
+    result = run(word)
+
+    assert result.returncode == 0
+    assert [name for name in COMMANDS if f"\n  {name} " not in result.stdout] == []
+    verbs, _, programs = result.stdout.partition("\nPrograms that our pods run:\n")
+    named = [line.split()[0] for line in programs.splitlines() if line[2:3].strip()]
+    assert named == list(COMMANDS[:7])
+    assert "\n  run " not in verbs
+
+
+@pytest.mark.parametrize("verb", ["nodes", "lint"])
+def test_help_shows_defaults_as_a_user_writes_them(verb: str) -> None:
+    """Also those of a verb's own formats."""
+    assert "[default: table]" in " ".join(run(verb, "--help").stdout.split())
+
+
+@pytest.mark.parametrize("verb", ["status", "nodes", "workloads", "submit", "strategy", "watch", "health", "doctor"])
+def test_all_verbs_share_their_options(verb: str) -> None:
+    """A user of one verb knows the options of all."""
+    result = run(verb, "-h", TERM="dumb", COLUMNS="200")
+
+    options = ["-n, --namespace", "-A, --all-namespaces", "--kubeconfig", "--context", "-o, --output", "--no-headers"]
+    assert [option for option in (*options, "--log-level", "-h, --help") if option not in result.stdout] == []
+
+
+USAGE = {
+    "an unknown command": (("nodse",), "cannot run gpu-scheduler: no such command 'nodse'. Did you mean 'nodes'?"),
+    "an unknown option": (("nodes", "--quick"), "cannot run gpu-scheduler nodes: no such option: --quick"),
+    "an unknown output form": (
+        ("nodes", "-o", "xml"),
+        'cannot print "xml": the output must be one of table, wide, json, yaml, name, jsonpath=, custom-columns= (ex',
+    ),
+    "a format with an expression that it does not take": (("nodes", "-o", "json=x"), 'cannot print "json=x": the '),
+    "no expression": (("nodes", "-o", "jsonpath"), 'cannot print "jsonpath": an expression must follow (example: -o '),
+    "no file": (("submit",), "cannot run gpu-scheduler submit: missing argument 'FILE'"),
+    "no number": (
+        ("generate-gpu-mapping", "--per-pod", "0"),
+        "cannot run gpu-scheduler generate-gpu-mapping: invalid value for '--per-pod': ",
+    ),
+    "an unknown strategy": (("strategy", "fastest"), 'cannot use strategy "fastest": it must be one of '),
+    "no cluster": (("status",), "cannot find a cluster: "),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), USAGE.values(), ids=USAGE)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(words: tuple[str, ...], sentence: str) -> None:
+    """With an example."""
+    result = run(*words, HOME="/nowhere")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(sentence)
+    assert result.stderr.count("\n") == 1
+    assert "example: " in result.stderr
+
+
+def test_an_unreachable_cluster_is_reported_within_5_seconds(tmp_path: Path) -> None:
+    """With its address and what to try; exit code 1."""
+    config = tmp_path / "config"
+    config.write_text(json.dumps(kubeconfig("https://127.0.0.1:1")), encoding="utf-8")
+
+    result = run("status", KUBECONFIG=str(config))
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        "cannot reach the API server https://127.0.0.1:1 (context test): connection refused;"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_call_without_a_command_shows_the_usage() -> None:
+    """On standard error, because it is no result."""
+    result = run()
+
+    assert result.returncode == 2
+    assert result.stderr.startswith("Usage: gpu-scheduler [OPTIONS] COMMAND")
+
+
+@pytest.mark.promise("cli-8")
+def test_kubectl_calls_the_same_program() -> None:
+    """Errors name the program as it was called."""
+    script = (
+        "import sys; sys.argv = ['kubectl-gpu_scheduler', 'nodse']; from gpu_scheduler.cli.main import plugin; plugin()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
+    )
+
+    assert result.returncode == 2
+    assert result.stderr.startswith("cannot run kubectl gpu-scheduler: no such command")
+    assert "(example: kubectl gpu-scheduler --help)" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_words(shell: str) -> None:
+    """The completion script calls the program."""
+    result = run("completion", shell)
+
+    assert result.returncode == 0
+    assert f"_GPU_SCHEDULER_COMPLETE={shell}_complete" in result.stdout
+
+
+WORDS = {
+    "commands": (("st",), ["status", "strategy"]),
+    "options": (("nodes", "--no"), ["--no-headers"]),
+    "strategies": (("strategy", ""), ["least_utilized", "best_fit", "priority", "round_robin"]),
+    "forms": (("nodes", "-o", "w"), ["wide"]),
+}
+
+
+@pytest.mark.promise("cli-8")
+@pytest.mark.parametrize(("words", "offered"), WORDS.values(), ids=WORDS)
+def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
+    """Bash and kubectl each get them in their own format."""
+    line = shlex.join(("gpu-scheduler", *words))
+    in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="bash_complete")
+    script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli.main import complete; complete()"
+    by_kubectl = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert in_bash.stdout.split() == [f"plain,{word}" for word in offered]
+    assert by_kubectl.stdout.split() == [*offered, ":4"]
+
+
+def test_kubectl_offers_files_where_nothing_else_is_known() -> None:
+    """`submit` takes a file."""
+    script = "import sys; sys.argv = ['x', 'submit', '']; from gpu_scheduler.cli.main import complete; complete()"
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.split() == [":0"]

@@ -1,0 +1,289 @@
+"""Why a pod that requests a count fits no node: each reason and its message."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.core.cluster_events import ClassChanged
+from gpu_scheduler.core.nodes.inventory import DeviceReading, Health
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, ForeignPod, HostPort, ResourceRequest
+from gpu_scheduler.core.refs import PodRef
+from unit_tests.core.asking import ClusterState, asking, having, words
+from unit_tests.core.build import node, running
+
+UNHEALTHY = {1: DeviceReading(health=Health.UNHEALTHY)}
+WEB = HostPort("TCP", ANY_ADDRESS, 80)
+TAINTED = (Taint("dedicated", "ml", "NoSchedule"),)
+
+
+def held(devices: str, where: str = "node1") -> Any:
+    """Return a pod that holds these devices."""
+    return running(f"holder-{where}-{devices[0]}", where, None, annotations=words(assigned_devices=devices))
+
+
+Row = tuple[tuple[Node, ...], dict[str, Any], dict[str, Any], str]
+# Nodes, annotations, other fields of the pod, and the message. On node1, GPU 0 is held and port 80 is in use.
+SENTENCES: dict[str, Row] = {
+    "a GPU that is unhealthy": (
+        (having("node1", 8000, 8000, readings=UNHEALTHY),),
+        {"memory": 8000},
+        {},
+        (
+            "GpuUnhealthy: cannot get 1 GPU with 8000 MiB: 1 node has such GPUs free, but GPU 1 of node1 is unhealthy; "
+            "repair it and wait for the monitor; why: kubectl gpu-scheduler health"
+        ),
+    ),
+    "monitors that are stale": (
+        (having("node2", stale=True), having("node3", stale=True), having("node1", 1)),
+        {"count": 2},
+        {},
+        (
+            "GpuUnhealthy: cannot get 2 GPUs on one node: 2 nodes have such GPUs free, but the monitor of node2 is "
+            "silent; bring the monitor of node2 back; why: kubectl gpu-scheduler health"
+        ),
+    ),
+    "GPUs that are held": (
+        (having("node1", 8000),),
+        {},
+        {},
+        (
+            "NotEnoughGpus: cannot get 1 GPU: 1 node has such GPUs, but none is both free and at most 80 % "
+            "utilized; wait until one is; what holds and uses them: kubectl gpu-scheduler nodes -o wide"
+        ),
+    ),
+    "too few that are free on one node": (
+        (having("node1", 1, 1), having("node2", 1, 1, readings={0: DeviceReading(0, 81)}), having("node3", 1)),
+        {"count": 2},
+        {},
+        (
+            "NotEnoughGpus: cannot get 2 GPUs on one node: 2 nodes have such GPUs, but no more than 1 on a node is "
+            "both free and at most 80 % utilized; wait until more are, "
+            "or ask for fewer in the pod's template or manifest, and make the pod anew; "
+            "what holds and uses them: kubectl gpu-scheduler nodes -o wide"
+        ),
+    ),
+    "GPUs that are too small": (
+        (having("node2", 16384), having("node3", 24576), having("node1")),
+        {"memory": 90000},
+        {},
+        (
+            "InsufficientGpuMemory: cannot get 1 GPU with 90000 MiB: 3 nodes have such GPUs, but with 40960 MiB at "
+            "most; ask for less in annotation agentaflow.gpu/memory in the pod's template or manifest, "
+            "and make the pod anew, or add nodes with larger GPUs"
+        ),
+    ),
+    "too few that are large": (
+        (having("node1", 90000, 16384, model="NVIDIA L4"),),
+        {"count": 2, "memory": 90000, "type": "L4"},
+        {},
+        (
+            'InsufficientGpuMemory: cannot get 2 GPUs of type "L4" with 90000 MiB each on one node: 1 node has such '
+            "GPUs, but with 16384 MiB each at most; "
+            "ask for less in annotation agentaflow.gpu/memory "
+            "in the pod's template or manifest, and make the pod anew, or add nodes with larger GPUs"
+        ),
+    ),
+    "unknown memory": (
+        (having("node1", None),),
+        {"memory": 1},
+        {},
+        (
+            "InsufficientGpuMemory: cannot get 1 GPU with 1 MiB: 1 node has such GPUs, but of unknown memory; "
+            "ask for less in annotation agentaflow.gpu/memory "
+            "in the pod's template or manifest, and make the pod anew, or add nodes with larger GPUs"
+        ),
+    ),
+    "no GPU of the type": (
+        (having("node1"), having("node2")),
+        {"type": "H100"},
+        {},
+        (
+            'GpuNotFound: cannot get 1 GPU of type "H100": no node has such a GPU; '
+            "ask for other GPUs in the pod's template or manifest, and make the pod anew, or add nodes; "
+            "which there are: kubectl gpu-scheduler nodes"
+        ),
+    ),
+    "too few GPUs on each node": (
+        (having("node1"), having("node2", 1)),
+        {"count": 8},
+        {},
+        (
+            "GpuNotFound: cannot get 8 GPUs on one node: no node has more than 4 such GPUs; "
+            "ask for fewer or other GPUs in the pod's template or manifest, and make the pod anew, or add nodes; "
+            "which there are: kubectl gpu-scheduler nodes"
+        ),
+    ),
+    "no node at all": (
+        (),
+        {},
+        {},
+        (
+            "GpuNotFound: cannot get 1 GPU: no node has such a GPU; "
+            "ask for other GPUs in the pod's template or manifest, and make the pod anew, or add nodes; "
+            "which there are: kubectl gpu-scheduler nodes"
+        ),
+    ),
+    "a node that is not Ready": (
+        (having("node2", ready=False), node("node1")),
+        {},
+        {},
+        (
+            "NodeNotReady: cannot get 1 GPU: cannot use node node2: it is not Ready; "
+            "wait until it is Ready; why it is not: kubectl describe node node2"
+        ),
+    ),
+    "cordoned nodes": (
+        (having("node2", unschedulable=True), having("node3", unschedulable=True)),
+        {},
+        {},
+        (
+            "NodeUnschedulable: cannot get 1 GPU: cannot use node node2: it is cordoned "
+            "(and so on 1 more node with such GPUs); kubectl uncordon node2"
+        ),
+    ),
+    "tainted nodes": (
+        tuple(having(f"node{number}", taints=TAINTED) for number in (2, 3, 4)),
+        {},
+        {},
+        (
+            "TaintNotTolerated: cannot get 1 GPU: cannot use node node2: the pod does not tolerate its taint "
+            '"dedicated=ml:NoSchedule" (and so on 2 more nodes with such GPUs); '
+            "remove it: kubectl taint node node2 dedicated:NoSchedule-, "
+            "or add a toleration in the pod's template or manifest, and make the pod anew"
+        ),
+    ),
+    "another zone": (
+        (having("node2"),),
+        {},
+        {"constraints": SchedulingConstraints({"zone": "a"})},
+        (
+            "NodeAffinityMismatch: cannot get 1 GPU: cannot use node node2: the pod's nodeSelector asks for "
+            '"zone=a", which it does not have; label the node: kubectl label node node2 zone=a, '
+            "or correct nodeSelector in the pod's template or manifest, and make the pod anew"
+        ),
+    ),
+    "too little cpu": (
+        (having("node2"),),
+        {},
+        {"resource_request": ResourceRequest({"cpu": 9000})},
+        (
+            "InsufficientResources: cannot get 1 GPU: cannot fit on node node2: asks for 9 cpu, "
+            "and the node has 8 in all; no waiting helps: "
+            "lower the request in the pod's template or manifest, and make the pod anew"
+        ),
+    ),
+    "no room for another pod": (
+        (having("node1", 1, 1, allocatable={"pods": 1}),),
+        {},
+        {},
+        (
+            "InsufficientResources: cannot get 1 GPU: cannot fit on node node1: asks for room for 1 pod, "
+            "2 of 1 are used, 0 are free; wait until pods of that node end or delete some"
+        ),
+    ),
+    "a port that another pod uses": (
+        (having("node1", 1, 1),),
+        {},
+        {"resource_request": ResourceRequest(ports=frozenset({WEB}))},
+        (
+            "PortInUse: cannot get 1 GPU: cannot use host port 80/TCP of node node1: other/web has it; "
+            "wait until that pod ends, delete it, or take another hostPort in the pod's template or manifest, "
+            "and make the pod anew"
+        ),
+    ),
+}
+
+
+def cluster_of(*nodes: Node) -> ClusterState:
+    """Return a cluster in which GPU 0 and port 80 of node1 are in use."""
+    state = ClusterState(*nodes)
+    state.ledger.apply(held("0"))
+    state.ledger.apply_foreign_pod(
+        ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest(ports=frozenset({WEB})))
+    )
+    return state
+
+
+@pytest.mark.parametrize(("nodes", "given", "others", "message"), SENTENCES.values(), ids=SENTENCES)
+def test_a_message_names_reason_request_and_remedy(
+    nodes: tuple[Node, ...], given: dict[str, Any], others: dict[str, Any], message: str
+) -> None:
+    """The message also says how many nodes have such GPUs; an event of any such node requeues the pod."""
+    wait = cluster_of(*nodes).wait(asking(others=others, **given))
+
+    assert message == wait.message
+    assert [type(event) for event in wait.cured_by] == [ClassChanged]
+
+
+FITTING, FULL = having("node2", 8000), having("node1", 8000)
+FAILING = {
+    "NotEnoughGpus": FULL,
+    "NodeNotReady": having("node6", 8000, ready=False),
+    "GpuUnhealthy": having("node4", 8000, stale=True),
+    "NodeUnschedulable": having("node7", 8000, unschedulable=True),
+    "TaintNotTolerated": having("node8", 8000, taints=TAINTED),
+    "InsufficientResources": having("node5", 8000, allocatable={"pods": 0}),
+    "InsufficientGpuMemory": having("node9", 7000),
+    "NodeAffinityMismatch": having("node10", 8000, labels={"zone": "b"}),
+    "GpuNotFound": node("node11"),
+}
+
+
+@pytest.mark.parametrize("number", range(len(FAILING)))
+def test_the_reason_of_the_closest_nodes_is_reported(number: int) -> None:
+    """A pod reports why the nodes fail that are closest to fitting."""
+    reasons = list(FAILING)[number:]
+    zone = {"constraints": SchedulingConstraints({"zone": "a"})}
+    nodes = [FAILING[reason] for reason in reversed(reasons)]
+    labelled = [each if each.labels else having_zone(each) for each in nodes]
+
+    assert cluster_of(*labelled).wait(asking(memory=8000, others=zone)).reason == reasons[0]
+
+
+def having_zone(node: Node) -> Node:
+    """Return the node with the label of zone a."""
+    return replace(node, labels={"zone": "a"})
+
+
+def test_of_one_node_the_highest_ranked_reason_is_reported() -> None:
+    """A cordon ranks higher than held GPUs; GPUs that are too small rank higher than a cordon."""
+    assert cluster_of(having("node1", 8000, unschedulable=True)).wait(asking()).reason == "NodeUnschedulable"
+    small = having("node1", 8000, unschedulable=True)
+    assert cluster_of(small).wait(asking(memory=9000)).reason == "InsufficientGpuMemory"
+
+
+def test_a_message_names_the_free_unhealthy_gpu() -> None:
+    """Two GPUs are unhealthy and one of them is held: only the other could fit the pod."""
+    unhealthy = {0: DeviceReading(health=Health.UNHEALTHY), **UNHEALTHY}
+
+    assert "GPU 1 of node1 is unhealthy" in cluster_of(having("node1", 1, 1, readings=unhealthy)).wait(asking()).message
+
+
+def test_a_topic_has_no_numbers_of_nodes() -> None:
+    """The topic changes with the reason and with the request, not when one more node is full."""
+    full = cluster_of(having("node1", 1))
+    first = full.wait(asking())
+    full.apply_nodes(having("node2", 1))
+    full.ledger.apply(held("0", "node2"))
+    second = full.wait(asking(name="other"))
+
+    assert first.message != second.message
+    assert first.topic == second.topic
+    assert full.wait(asking(2)).topic != first.topic
+    full.apply_nodes(having("node3", 1, allocatable={"pods": 0}))
+    full.forget_node("node1")
+    full.forget_node("node2")
+    assert full.wait(asking()).topic != first.topic
+
+
+def test_devices_of_a_plugin_with_foreign_pods_are_not_free() -> None:
+    """The device plugin allocated one of the devices, and the scheduler cannot know which."""
+    state = ClusterState(having("node1", 1, 1, advertised=2, allocatable={"pods": 9, "nvidia.com/gpu": 2}))
+    state.ledger.apply_foreign_pod(
+        ForeignPod(PodRef("other", "a", "a"), "node1", ResourceRequest({"nvidia.com/gpu": 1}))
+    )
+
+    assert "1 node has such GPUs, but none is both free" in state.wait(asking()).message

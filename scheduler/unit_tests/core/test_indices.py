@@ -1,0 +1,231 @@
+"""Which pod holds which line of a map, and which line is free next: compared with sets, and at constant cost."""
+
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from random import Random
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gpu_scheduler.core.ledger.indices import Indices
+from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.refs import WorkloadKey
+from unit_tests.steps import counted, same
+
+LINES = (0, 1, 2, 5, 9)
+MAPS: dict[WorkloadKey, PlacementMap] = {}
+
+
+def workload(*lines: int, name: str = "train") -> WorkloadKey:
+    """Return the key of a workload with these lines in its map."""
+    placement_map = PlacementMap(tuple(Slot(n, "node1", ()) for n in lines))
+    key = WorkloadKey("default", "Deployment", name, placement_map.digest)
+    MAPS[key] = placement_map
+    return key
+
+
+TRAIN = workload(*LINES)
+STEPS = {
+    "all lines are free, lowest first": ("", (0, 1, 2, 5, 9)),
+    "a held line is not free": ("hold 0 a", (1, 2, 5, 9)),
+    "a claimed line is not free": ("claim 1 a", (0, 2, 5, 9)),
+    "a line that is freed is free again": ("hold 0 a, hold 1 b, list, release 0 a", (0, 2, 5, 9)),
+    "a claim that is withdrawn frees the line": ("claim 0 a, list, withdraw 0 a, claim 9 b", (0, 1, 2, 5)),
+    "a line that two pods hold is free when both are deleted": ("hold 0 a, hold 0 b, list, release 0 a", (1, 2, 5, 9)),
+    "a line that is held and claimed is free when both end": ("hold 0 a, claim 0 b, list, release 0 a", (1, 2, 5, 9)),
+    "an index that the map does not have changes nothing": ("hold 3 a, hold 10 b, release 3 a", (0, 1, 2, 5, 9)),
+    "the last line is freed after all were held": (
+        "hold 0 a, hold 1 b, hold 2 c, hold 5 d, hold 9 e, list, release 9 e",
+        (9,),
+    ),
+    "freed lines are in order of index, not of time": (
+        "hold 0 a, hold 1 b, hold 2 c, hold 5 d, list, release 5 d, release 0 a, release 2 c",
+        (0, 2, 5, 9),
+    ),
+    "a line that is freed twice before a list is free once": (
+        "hold 0 a, list, release 0 a, hold 0 b, release 0 b, hold 9 c",
+        (0, 1, 2, 5),
+    ),
+    "all lines are free when all pods are deleted": ("hold 0 a, hold 1 b, list, release 0 a, release 1 b", LINES),
+}
+
+
+@pytest.mark.promise("index-17")
+@pytest.mark.parametrize(("steps", "free"), STEPS.values(), ids=STEPS)
+def test_free_lines_are_listed(steps: str, free: tuple[int, ...]) -> None:
+    """A line of the map is free when no pod holds it and no pending pod claims it; the lowest is listed first."""
+    indices = Indices()
+    for step in filter(None, steps.split(", ")):
+        action, *arguments = step.split()
+        if action == "list":
+            list(indices.free(TRAIN, MAPS[TRAIN]))
+        else:
+            getattr(indices, action)(TRAIN, int(arguments[0]), arguments[1])
+
+    assert free == tuple(indices.free(TRAIN, MAPS[TRAIN]))
+
+
+def test_holders_of_a_line_are_listed_by_uid() -> None:
+    """Holders are in the order of their holds; a claim is no hold."""
+    indices = Indices()
+    indices.hold(TRAIN, 0, "b")
+    indices.hold(TRAIN, 0, "a")
+    indices.hold(TRAIN, 0, "d")
+    indices.hold(TRAIN, 2, "e")
+    indices.claim(TRAIN, 1, "c")
+
+    assert [indices.holders(TRAIN, index) for index in (0, 1, 2, 3)] == [("b", "a", "d"), (), ("e",), ()]
+    for uid in "abd":
+        assert uid in indices.holders(TRAIN, 0)
+        indices.release(TRAIN, 0, uid)
+    assert indices.holders(TRAIN, 0) == ()
+    assert indices.holders(workload(0, name="other"), 0) == ()
+
+
+class IndicesMachine(RuleBasedStateMachine):
+    """Two workloads with one map each; the model is a plain list of holds and claims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.indices = Indices()
+        self.workloads = (TRAIN, workload(0, 1, name="other"))
+        self.taken: list[tuple[WorkloadKey, str, int, str]] = []
+        self.created = 0
+
+    @rule(
+        which=st.integers(0, 1),
+        kind=st.sampled_from(["held", "held", "claimed"]),
+        index=st.sampled_from([*LINES, *LINES, 3, 99]),
+    )
+    def take(self, which: int, kind: str, index: int) -> None:
+        """Hold or claim an index, also an index that the map does not have."""
+        self.created += 1
+        entry = (self.workloads[which], kind, index, str(self.created))
+        self.taken.append(entry)
+        (self.indices.hold if kind == "held" else self.indices.claim)(entry[0], index, entry[3])
+
+    @precondition(lambda self: self.taken)
+    @rule(number=st.integers(0, 20))
+    def give_back(self, number: int) -> None:
+        """End one of the holds and claims."""
+        workload_key, kind, index, uid = self.taken.pop(number % len(self.taken))
+        (self.indices.release if kind == "held" else self.indices.withdraw)(workload_key, index, uid)
+
+    @rule(which=st.integers(0, 1), reads=st.integers(0, 6), take=st.booleans())
+    def read_some(self, which: int, reads: int, take: bool) -> None:  # noqa: FBT001
+        """Read some free lines, as a decision does, and take the last one or none."""
+        workload_key = self.workloads[which]
+        with closing(self.indices.free(workload_key, MAPS[workload_key])) as free:
+            seen = list(islice(free, reads))
+        assert seen == self.free(workload_key)[:reads]
+        if take and seen:
+            self.created += 1
+            self.taken.append((workload_key, "held", seen[-1], str(self.created)))
+            self.indices.hold(workload_key, seen[-1], str(self.created))
+
+    def free(self, workload_key: WorkloadKey) -> list[int]:
+        """Return the free lines, found by a check of every line."""
+        busy = {index for owner, _, index, _ in self.taken if owner == workload_key}
+        return sorted({slot.index for slot in MAPS[workload_key].slots} - busy)
+
+    @invariant()
+    def results_are_those_of_a_slow_search(self) -> None:
+        """Free lines and holders are compared."""
+        for workload_key in self.workloads:
+            assert self.free(workload_key) == list(self.indices.free(workload_key, MAPS[workload_key]))
+            for index in (*LINES, 3):
+                holders = tuple(uid for *entry, uid in self.taken if entry == [workload_key, "held", index])
+                assert holders == self.indices.holders(workload_key, index)
+
+    @invariant()
+    def nothing_is_kept_of_deleted_pods(self) -> None:
+        """The entries are the current holds and claims, and a workload without them has no pool."""
+        kept = {
+            (kind, workload_key, index, uid)
+            for (kind, workload_key, index), uids in entries(self.indices)
+            for uid in uids
+        }
+        assert kept == {(kind, workload_key, index, uid) for workload_key, kind, index, uid in self.taken}
+        assert self.indices._pools.keys() == {workload_key for workload_key, *_ in self.taken}
+
+
+def entries(indices: Indices) -> list[tuple[tuple[str, WorkloadKey, int], frozenset[str]]]:
+    """Return all entries, with their types."""
+    return list(indices.entries())  # type: ignore[arg-type]
+
+
+TestIndicesMachine = IndicesMachine.TestCase
+
+
+def next_released(round_: int, held: list[int], random: Random) -> int:
+    """Return the position of the pod to release: in one round the oldest, in the next the newest, then a random one."""
+    return (0, len(held) - 1, random.randrange(len(held)))[round_ % 3]
+
+
+def test_a_decision_costs_the_same_after_50000_pods() -> None:
+    """A map of 5,000 lines is filled and emptied repeatedly, and the cost of a decision does not grow."""
+    indices, workload_key, random = Indices(), workload(*range(5000)), Random(5)  # noqa: S311 - no secret
+    held: list[int] = []
+    # Some claims and some pods always stay, so that the pool of the workload is never dropped.
+    for index in range(100, 5000, 500):
+        indices.claim(workload_key, index, "static")
+
+    def fill_and_empty(round_: int) -> None:
+        while len(held) < 4900:
+            with closing(indices.free(workload_key, MAPS[workload_key])) as free:
+                index = next(free)
+            indices.hold(workload_key, index, "pod")
+            held.append(index)
+        while len(held) > 100:
+            indices.release(workload_key, held.pop(next_released(round_, held, random)), "pod")
+
+    costs = {}
+    for round_ in range(12):
+        turn = partial(fill_and_empty, round_)
+        if round_ in {2, 11}:
+            costs[round_] = counted(turn)
+        else:
+            turn()
+
+    assert 0 < costs[11].lines <= 1.1 * costs[2].lines
+    assert costs[11].memory <= 1.1 * costs[2].memory
+
+
+@pytest.mark.promise("index-14")
+def test_the_next_line_costs_the_same_after_4000_pods() -> None:
+    """The search does not pass the lines again that pods hold."""
+    costs = []
+    for held in (10, 4000):
+        indices, workload_key = Indices(), workload(*range(5000))
+
+        def place(indices: Indices = indices, workload_key: WorkloadKey = workload_key) -> None:
+            with closing(indices.free(workload_key, MAPS[workload_key])) as free:
+                index = next(free)
+            indices.hold(workload_key, index, "pod")
+
+        for _ in range(held):
+            place()
+        costs.append(counted(place))
+
+    assert same(costs[1:], costs[:1])
+
+
+def test_an_infeasible_free_line_has_constant_cost() -> None:
+    """The first line's node does not exist, so the line stays free: the next decision does not read all held lines."""
+    costs = []
+    for held in (10, 4000):
+        indices, workload_key = Indices(), workload(*range(5000))
+        for index in range(1, held + 1):
+            indices.hold(workload_key, index, "pod")
+
+        def read_two(indices: Indices = indices, workload_key: WorkloadKey = workload_key, held: int = held) -> None:
+            with closing(indices.free(workload_key, MAPS[workload_key])) as free:
+                assert [next(free), next(free)] == [0, held + 1]
+
+        # The first call reads all held lines; later calls must not.
+        read_two()
+        costs.append(counted(read_two))
+
+    assert same(costs[1:], costs[:1])

@@ -1,0 +1,411 @@
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, ResourceFreed
+from gpu_scheduler.core.filters.node_filters import (
+    node_ready,
+    node_schedulable,
+    node_selected,
+    ports_free,
+    resources_exist,
+    resources_left,
+    taints_tolerated,
+)
+from gpu_scheduler.core.ledger.used_resources import UsedResources
+from gpu_scheduler.core.nodes.nodes import Node
+from gpu_scheduler.core.pods.constraints import (
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    SchedulingConstraints,
+    Taint,
+    Toleration,
+)
+from gpu_scheduler.core.pods.pod import ForeignPod, HostPort, Pod, ResourceRequest
+from gpu_scheduler.core.refs import PodRef
+from unit_tests.core.build import pod
+
+GI = 2**30
+
+
+def constrained(**constraints: object) -> Pod:
+    return pod(constraints=SchedulingConstraints(**constraints))  # type: ignore[arg-type]
+
+
+def asking(requests: Mapping[str, int] | None = None, *ports: HostPort) -> Pod:
+    return pod(resource_request=ResourceRequest(requests or {}, frozenset(ports)))
+
+
+def taken(*resource_requests: ResourceRequest) -> UsedResources:
+    """Return the used resources of pods web-0, web-1 … on node1, and of a large pod on node2."""
+    used = UsedResources()
+    for number, resource_request in enumerate(resource_requests):
+        used.put(ForeignPod(PodRef("default", f"web-{number}", f"uid-{number}"), "node1", resource_request))
+    plenty = ResourceRequest(
+        {"cpu": 64000, "memory": 512 * GI, "example.com/fpga": 8}, frozenset({tcp(8080), tcp(9090)})
+    )
+    used.put(ForeignPod(PodRef("default", "far", "uid-far"), "node2", plenty))
+    return used
+
+
+def tcp(port: int, address: str = "0.0.0.0") -> HostPort:  # noqa: S104 - every address of the host
+    return HostPort("TCP", address, port)
+
+
+def changed(aspect: Aspect) -> frozenset[ClusterEvent]:
+    return frozenset({NodeChanged("node1", aspect)})
+
+
+ANEW = "or name another node in the pod's template or manifest, and make the pod anew"
+CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+ALL = Toleration("", "Exists", "", "")
+ML = Taint("dedicated", "ml", "NoSchedule")
+NODE = Node(
+    "node1",
+    labels={"disk": "ssd", "zone": "a"},
+    allocatable={"pods": 3, "cpu": 4000, "memory": 8 * GI, "ephemeral-storage": 100 * GI, "example.com/fpga": 2},
+)
+
+USABLE = {
+    "a node that is Ready": (pod(), NODE),
+    "a cordoned node, for a pod that tolerates the cordon": (
+        constrained(tolerations=(Toleration(CORDON.key, "Exists", "", "NoSchedule"),)),
+        replace(NODE, unschedulable=True, taints=(CORDON,)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "node"), USABLE.values(), ids=USABLE)
+def test_a_usable_node(given: Pod, node: Node) -> None:
+    """The filter passes."""
+    assert (node_ready(given, node), node_schedulable(given, node)) == (None, None)
+
+
+UNUSABLE = {
+    "a node that is not Ready": (
+        replace(NODE, ready=False),
+        (
+            "NodeNotReady: cannot use node node1: it is not Ready; wait until it is Ready; "
+            "why it is not: kubectl describe node node1"
+        ),
+        changed(Aspect.READY),
+    ),
+    "a cordoned node that is not Ready": (
+        replace(NODE, ready=False, unschedulable=True),
+        "NodeUnschedulable: cannot use node node1: it is cordoned; kubectl uncordon node1",
+        changed(Aspect.UNSCHEDULABLE),
+    ),
+    "a cordoned node": (
+        replace(NODE, unschedulable=True),
+        "NodeUnschedulable: cannot use node node1: it is cordoned; kubectl uncordon node1",
+        changed(Aspect.UNSCHEDULABLE),
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "message", "cured_by"), UNUSABLE.values(), ids=UNUSABLE)
+def test_an_unusable_node(node: Node, message: str, cured_by: frozenset[ClusterEvent]) -> None:
+    """The message says why it takes no pods; one change of the node requeues the pod."""
+    unschedulable = node_schedulable(pod(), node) or node_ready(pod(), node)
+
+    assert unschedulable is not None
+    assert (message, cured_by) == (unschedulable.message, unschedulable.cured_by)
+
+
+TOLERATED = {
+    "no taint": (pod(), ()),
+    "a taint of effect PreferNoSchedule": (pod(), (Taint("busy", "", "PreferNoSchedule"),)),
+    "taints that are all tolerated": (constrained(tolerations=(ALL,)), (ML, Taint("old", "", "NoExecute"))),
+    "the taint of a cordon, which another filter checks": (pod(), (CORDON,)),
+    "the taints of a node that is not Ready, which another filter checks": (
+        pod(),
+        (
+            Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),
+            Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "taints"), TOLERATED.values(), ids=TOLERATED)
+def test_taints_that_the_pod_may_ignore(given: Pod, taints: tuple[Taint, ...]) -> None:
+    """The filter passes."""
+    assert taints_tolerated(given, replace(NODE, taints=taints)) is None
+
+
+BARRED = {
+    "a taint of effect NoSchedule": (
+        (ML,),
+        (
+            'TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "dedicated=ml:NoSchedule"; '
+            "remove it: kubectl taint node node1 dedicated:NoSchedule-, "
+            f"or add a toleration {ANEW}"
+        ),
+    ),
+    "a taint of effect NoExecute": (
+        (Taint("busy", "", "PreferNoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoExecute")),
+        (
+            "TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "
+            '"node.kubernetes.io/not-ready:NoExecute"; '
+            "remove it: kubectl taint node node1 node.kubernetes.io/not-ready:NoExecute-, "
+            f"or add a toleration {ANEW}"
+        ),
+    ),
+}
+
+
+@pytest.mark.promise("fit-4")
+@pytest.mark.parametrize(("taints", "message"), BARRED.values(), ids=BARRED)
+def test_a_taint_that_is_not_tolerated(taints: tuple[Taint, ...], message: str) -> None:
+    """The message names the taint; a change of the node's taints requeues the pod."""
+    unschedulable = taints_tolerated(pod(), replace(NODE, taints=taints))
+
+    assert unschedulable is not None
+    assert (message, changed(Aspect.TAINTS)) == (unschedulable.message, unschedulable.cured_by)
+
+
+SSD = NodeSelectorRequirement("disk", "In", ("ssd",))
+HDD = NodeSelectorRequirement("disk", "In", ("hdd",))
+
+SELECTED = {
+    "no constraint": pod(),
+    "a selector with the node's labels": constrained(selector={"disk": "ssd", "zone": "a"}),
+    "an affinity to the node": constrained(affinity=(NodeSelectorTerm((SSD,)),)),
+    "an affinity of which the second term matches": constrained(
+        affinity=(NodeSelectorTerm((HDD,)), NodeSelectorTerm((SSD,)))
+    ),
+    "an affinity to the node's name": constrained(
+        affinity=(NodeSelectorTerm(fields=(NodeSelectorRequirement("metadata.name", "In", ("node1",)),)),)
+    ),
+}
+
+
+@pytest.mark.parametrize("given", SELECTED.values(), ids=SELECTED)
+def test_a_node_that_is_selected(given: Pod) -> None:
+    """The pod's own constraints allow the node of its map line."""
+    assert node_selected(given, NODE) is None
+
+
+def remedy_of_mismatch(label: str, field: str) -> str:
+    labelled = f"label the node: kubectl label node node1 {label}, or " if label else ""
+    return f"{labelled}correct {field} {ANEW}"
+
+
+MISMATCH = {
+    "a label with another value": (
+        constrained(selector={"zone": "a", "disk": "hdd"}),
+        'nodeSelector asks for "disk=hdd", and it has "disk=ssd"',
+        remedy_of_mismatch("disk=hdd --overwrite", "nodeSelector"),
+    ),
+    "a label that the node does not have": (
+        constrained(selector={"rack": "7"}),
+        'nodeSelector asks for "rack=7", which it does not have',
+        remedy_of_mismatch("rack=7", "nodeSelector"),
+    ),
+    "an affinity to nodes with another value": (
+        constrained(affinity=(NodeSelectorTerm((SSD, NodeSelectorRequirement("zone", "NotIn", ("a",)))),)),
+        'required node affinity does not allow it, "zone NotIn a" does not hold',
+        remedy_of_mismatch("zone-", "the affinity"),
+    ),
+    "an affinity to nodes without a label": (
+        constrained(affinity=(NodeSelectorTerm((NodeSelectorRequirement("zone", "DoesNotExist"),)),)),
+        'required node affinity does not allow it, "zone DoesNotExist" does not hold',
+        remedy_of_mismatch("zone-", "the affinity"),
+    ),
+    "an affinity to nodes with any value": (
+        constrained(affinity=(NodeSelectorTerm((NodeSelectorRequirement("rack", "Exists"),)),)),
+        'required node affinity does not allow it, "rack Exists" does not hold',
+        remedy_of_mismatch("rack=VALUE", "the affinity"),
+    ),
+    "an affinity to a node of another name, which no label can be": (
+        constrained(affinity=(NodeSelectorTerm((), (NodeSelectorRequirement("metadata.name", "In", ("node9",)),)),)),
+        'required node affinity does not allow it, "metadata.name In node9" does not hold',
+        remedy_of_mismatch("", "the affinity"),
+    ),
+    "an affinity of which no term matches": (
+        constrained(affinity=(NodeSelectorTerm(), NodeSelectorTerm((HDD,)), NodeSelectorTerm((HDD,)))),
+        ('required node affinity does not allow it, "disk In hdd" does not hold, and none of its other 2 matches'),
+        remedy_of_mismatch("disk=hdd --overwrite", "the affinity"),
+    ),
+    "an affinity without terms": (
+        constrained(affinity=()),
+        "required node affinity does not allow it, it has no term that could match",
+        remedy_of_mismatch("", "the affinity"),
+    ),
+    "a selector is checked before an affinity": (
+        constrained(selector={"rack": "7"}, affinity=()),
+        'nodeSelector asks for "rack=7", which it does not have',
+        remedy_of_mismatch("rack=7", "nodeSelector"),
+    ),
+}
+
+
+@pytest.mark.promise("fit-5", "fit-6")
+@pytest.mark.parametrize(("given", "why", "remedy"), MISMATCH.values(), ids=MISMATCH)
+def test_a_node_that_is_not_selected(given: Pod, why: str, remedy: str) -> None:
+    """The message quotes the constraint and the remedy; a change of the node's labels requeues the pod."""
+    unschedulable = node_selected(given, NODE)
+
+    assert unschedulable is not None
+    assert unschedulable.message == f"NodeAffinityMismatch: cannot use node node1: the pod's {why}; {remedy}"
+    assert unschedulable.cured_by == changed(Aspect.LABELS)
+
+
+HALF = ResourceRequest({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
+
+ROOM = {
+    "exactly what is left": (asking({"cpu": 500, "memory": 2 * GI, "example.com/fpga": 1}), taken(HALF)),
+    "nothing of a resource of which more than all is used": (
+        asking({"memory": GI}),
+        taken(ResourceRequest({"cpu": 9000})),
+    ),
+    "devices, which the ledger counts": (asking({"nvidia.com/gpu": 8}), taken()),
+    "the last pod that the node takes": (asking(), taken(HALF, ResourceRequest())),
+}
+
+
+@pytest.mark.parametrize(("given", "used"), ROOM.values(), ids=ROOM)
+def test_room_for_the_pod(given: Pod, used: UsedResources) -> None:
+    """Only the node's own pods count, and a pod without a request always fits."""
+    assert resources_left(given, NODE, used) is None
+
+
+def test_a_node_that_does_not_count_pods_takes_any_number() -> None:
+    """A Node without allocatable pods, which no kubelet has written yet, has no such limit."""
+    assert resources_left(asking(), Node("node1"), taken(HALF)) is None
+
+
+LOWER = f"lower the request {ANEW}"
+WAIT = f"wait until pods of that node end, delete some, or {LOWER}"
+NO_LESS = f"wait until pods of that node end, delete some, {ANEW}"
+NEVER = f"no waiting helps: {LOWER}"
+
+FULL = {
+    "too little processor": (
+        asking({"cpu": 4000}),
+        taken(HALF),
+        ("cpu", "4 cpu", "3.5 of 4 are used, 0.5 are free", WAIT),
+    ),
+    "a thousandth too little": (
+        asking({"cpu": 501}),
+        taken(HALF),
+        ("cpu", "0.501 cpu", "3.5 of 4 are used, 0.5 are free", WAIT),
+    ),
+    "too little memory, though it seems to be enough": (
+        asking({"memory": 2 * GI + 1}),
+        taken(HALF),
+        ("memory", "2.1Gi of memory", "6Gi of 8Gi are used, 2Gi are free", WAIT),
+    ),
+    "less than a kibibyte": (
+        asking({"memory": 1000}),
+        taken(ResourceRequest({"memory": 8 * GI - 1})),
+        ("memory", "1000B of memory", "8Gi of 8Gi are used, 1B are free", WAIT),
+    ),
+    "more disk than the node has": (
+        asking({"ephemeral-storage": 2**40}),
+        taken(),
+        ("ephemeral-storage", "1Ti of ephemeral-storage", "and the node has 100Gi in all", NEVER),
+    ),
+    "too few devices of another kind": (
+        asking({"example.com/fpga": 2}),
+        taken(HALF),
+        ("example.com/fpga", "2 example.com/fpga", "1 of 2 are used, 1 are free", WAIT),
+    ),
+    "pages that the node does not have": (
+        asking({"hugepages-2Mi": 2**21}),
+        taken(),
+        ("hugepages-2Mi", "2Mi of hugepages-2Mi", "and the node has 0 in all", NEVER),
+    ),
+    "more than there are units for": (
+        asking({"memory": 2**63 * 2048}),
+        taken(ResourceRequest({"memory": 9 * GI})),
+        ("memory", "16384Ei of memory", "and the node has 8Gi in all", NEVER),
+    ),
+    "no room for another pod, which is checked first": (
+        asking({"cpu": 4000}),
+        taken(HALF, HALF, HALF),
+        ("pods", "room for 1 pod", "3 of 3 are used, 0 are free", NO_LESS),
+    ),
+}
+
+
+@pytest.mark.promise("fit-8", "fit-9")
+@pytest.mark.parametrize(("given", "used", "expected"), FULL.values(), ids=FULL)
+def test_a_full_node(given: Pod, used: UsedResources, expected: tuple[str, str, str, str]) -> None:
+    """The message has requested, used and free amounts in readable units; the topic stays when they change."""
+    resource, thing, state, remedy = expected
+    unschedulable = resources_exist(given, NODE) or resources_left(given, NODE, used)
+
+    assert unschedulable is not None
+    assert unschedulable.message == (
+        f"InsufficientResources: cannot fit on node node1: asks for {thing}, {state}; {remedy}"
+    )
+    freed = set() if unschedulable.beyond else {ResourceFreed("node1", resource)}
+    assert (unschedulable.beyond, unschedulable.cured_by) == (remedy == NEVER, changed(Aspect.ALLOCATABLE) | freed)
+    assert unschedulable.message.startswith(unschedulable.topic)
+    assert unschedulable.topic.startswith(f"InsufficientResources: cannot fit on node node1: asks for {thing}")
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/fpga"]), st.integers(0, 6))
+
+
+@given(AMOUNTS, AMOUNTS, st.lists(AMOUNTS, max_size=3))
+def test_room_is_plain_arithmetic(
+    there: Mapping[str, int], asked: Mapping[str, int], used: list[dict[str, int]]
+) -> None:
+    """A pod fits when the node has, beside the requests of all its pods, enough of every resource."""
+    fits = all(
+        not amount or amount + sum(each.get(resource, 0) for each in used) <= there.get(resource, 0)
+        for resource, amount in asked.items()
+    )
+
+    pod, node = asking(asked), Node("node1", allocatable=there)
+    answer = resources_exist(pod, node) or resources_left(pod, node, taken(*map(ResourceRequest, used)))
+
+    assert fits is (answer is None)
+
+
+WEB = ResourceRequest(ports=frozenset({tcp(8080), tcp(53, "10.0.0.1")}))
+
+FREE_PORTS = {
+    "no port": asking(),
+    "another port": asking(None, tcp(8081)),
+    "another protocol": asking(None, HostPort("UDP", "0.0.0.0", 8080)),  # noqa: S104 - every address of the host
+    "another address": asking(None, tcp(53, "10.0.0.2")),
+    "a port that only another node's pod has": asking(None, tcp(9090)),
+}
+
+
+@pytest.mark.parametrize("given", FREE_PORTS.values(), ids=FREE_PORTS)
+def test_ports_that_are_free(given: Pod) -> None:
+    """Each combination of protocol, address and port can be used once a node."""
+    assert ports_free(given, NODE, taken(ResourceRequest(), WEB)) is None
+
+
+USED_PORTS = {
+    "the very port": (asking(None, tcp(8080)), "8080/TCP of node node1: default/web-1 has it"),
+    "the port of one address, where every one is taken": (
+        asking(None, tcp(80), tcp(8080, "10.0.0.2")),
+        "10.0.0.2:8080/TCP of node node1: default/web-1 has it as 8080/TCP",
+    ),
+    "the port of every address, where one is taken": (
+        asking(None, tcp(53)),
+        "53/TCP of node node1: default/web-1 has it as 10.0.0.1:53/TCP",
+    ),
+}
+
+
+@pytest.mark.promise("fit-7")
+@pytest.mark.parametrize(("given", "what"), USED_PORTS.values(), ids=USED_PORTS)
+def test_a_port_that_is_in_use(given: Pod, what: str) -> None:
+    """The message names the pod that uses it; a freed port of the node requeues the pod."""
+    unschedulable = ports_free(given, NODE, taken(ResourceRequest(), WEB))
+
+    assert unschedulable is not None
+    assert unschedulable.message == (
+        f"PortInUse: cannot use host port {what}; wait until that pod ends, delete it, or take another hostPort {ANEW}"
+    )
+    assert unschedulable.cured_by == frozenset({ResourceFreed("node1", "ports")})

@@ -1,0 +1,398 @@
+"""Pods with a ResourceClaim of their own: what is wrong with them, where they are placed, and what their claim gets."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.core.cluster import Cluster
+from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, ResourceClaimChanged
+from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decision import Bind, Decision, Refuse, Wait
+from gpu_scheduler.core.explanation.explain import explain
+from gpu_scheduler.core.explanation.explanation import DeviceUse
+from gpu_scheduler.core.filters.volumes import Volumes
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
+from gpu_scheduler.core.ledger.hold import assumed_hold
+from gpu_scheduler.core.namespace_limits import parse_limits
+from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
+from gpu_scheduler.core.nodes.inventory import Device, Inventory
+from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind
+from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.pods.device_selector import DeviceSelector
+from gpu_scheduler.core.pods.own_claim import ClaimRequest, OwnClaim
+from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.policy import Policy
+from gpu_scheduler.core.reasons import Reason
+from unit_tests.core.build import ANEW, FIELD_REF, PCI, container, ledger, node, nodes, pod, visible
+
+DRIVER = "gpu.nvidia.com"
+BY_FIELD = (FIELD_REF, PCI)
+READS = Policy(reads_claims=True)
+MODELS = "NVIDIA A100", "NVIDIA A100", "NVIDIA H100", "NVIDIA H100"
+CHANGED = ResourceClaimChanged("default/mine")
+
+
+def uuid(number: int, index: int) -> str:
+    return f"GPU-{number}{index}000000-0000-0000-0000-000000000000"
+
+
+def gpus(number: int) -> Inventory:
+    """Return the inventory of a node with two A100 and two H100."""
+    return Inventory(tuple(Device(index, uuid(number, index), (), model) for index, model in enumerate(MODELS)))
+
+
+KNOWN = nodes(*(node(f"node{number}", inventory=gpus(number)) for number in (1, 2)))
+
+
+def id_of(number: int, index: int) -> DeviceId:
+    return DeviceId(DRIVER, f"node{number}", f"gpu-{index}")
+
+
+def published(**changed: Any) -> DevicePools:
+    """Return what the driver of both nodes publishes. `changed` are fields of each device."""
+    pools = DevicePools()
+    for number in (1, 2):
+        devices = tuple(
+            replace(PublishedDevice(id_of(number, index), uuid(number, index), index, model=model), **changed)
+            for index, model in enumerate(MODELS)
+        )
+        pools.apply(DeviceSlice(f"s{number}", f"node{number}", DRIVER, f"node{number}", 1, 1, devices))
+    return pools
+
+
+def using(*entries: str, env: Any = BY_FIELD, kind: ContainerKind = ContainerKind.CONTAINER, **more: Any) -> Container:
+    return container(env, kind, claims=ContainerClaims(entries, has_resources=True), **more)
+
+
+def asking(name: str = "train-0", text: str | None = None, *, claim: str = "mine", **more: Any) -> Pod:
+    """Return a pod with the entry `gpu` for its own claim, as the webhook leaves it."""
+    given = {"containers": (using("gpu"),), "own_claim": OwnClaim("gpu", claim), **more}
+    return replace(pod(name, text, **given), resource_claims=(claim,) if claim else ())
+
+
+def wanting(count: int = 1, **selector: Any) -> AllocatedClaim:
+    """Return claim `mine`, of which nothing is allocated."""
+    request = ClaimRequest("gpus", DRIVER, count, DeviceSelector(DRIVER, **selector))
+    return AllocatedClaim("default", "mine", "uid-of-mine", awaits_others=True, request=request)
+
+
+def cluster_of(
+    *claims: AllocatedClaim, pools: DevicePools | None = None, policy: Policy = READS, held: tuple[Pod, ...] = ()
+) -> Cluster:
+    pools = pools or published()
+    found, holds = AllocatedClaims(pools), ledger(*held, policy=policy, known=KNOWN)
+    for each in claims:
+        holds.apply_claim(each.uid, found.apply(each))
+    return Cluster(holds, KNOWN, Volumes(), policy, pools=pools, claims=found)
+
+
+def decided(pending: Pod, *claims: AllocatedClaim, **more: Any) -> Decision | None:
+    return decide(pending, cluster_of(*claims, **more))
+
+
+def bind_of(pending: Pod, *claims: AllocatedClaim, **more: Any) -> Bind:
+    found = decided(pending, *claims, **more)
+    assert isinstance(found, Bind), found
+    return found
+
+
+SELECTED: dict[str, tuple[AllocatedClaim, list[tuple[int, int]]]] = {
+    "a uuid": (wanting(uuid=uuid(2, 1)), [(2, 1)]),
+    "an index": (wanting(index=3), [(1, 3)]),
+    "a model": (wanting(2, product_name="NVIDIA H100"), [(1, 2), (1, 3)]),
+    "a uuid, an index and a model": (wanting(uuid=uuid(2, 2), index=2, product_name="NVIDIA H100"), [(2, 2)]),
+    "a count alone": (wanting(4), [(1, 0), (1, 1), (1, 2), (1, 3)]),
+}
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.parametrize(("claim", "given"), SELECTED.values(), ids=SELECTED)
+def test_a_pod_gets_the_gpus_that_its_claim_selects(claim: AllocatedClaim, given: list[tuple[int, int]]) -> None:
+    """No other on any node. Its variable names them by UUID, in the order of their indices."""
+    bind = bind_of(asking(), claim)
+
+    assert bind.placement.node == f"node{given[0][0]}"
+    assert bind.placement.devices == tuple(uuid(*each) for each in given)
+    (allocated,) = bind.claims
+    assert (allocated.name, allocated.devices) == ("mine", tuple(id_of(*each) for each in given))
+    assert allocated.of_user == claim
+    assert bind.message.endswith("; by ResourceClaim mine)")
+
+
+def test_a_strategy_chooses_among_the_selected_gpus() -> None:
+    """The pod may name it, as a pod with a count does."""
+    annotations = {"agentaflow.gpu/scheduling-strategy": "best_fit", "agentaflow.gpu/priority": "7"}
+    pending = asking(annotations=annotations)
+
+    assert (pending.request.count.priority, pending.request.count.count) == (7, 0)
+    assert bind_of(pending, wanting(product_name="NVIDIA H100")).strategy == Strategy.BEST_FIT
+
+
+def test_a_pod_holds_what_its_claim_is_allocated() -> None:
+    """Its claim is no rival of the pod."""
+    pending, claim = asking(), wanting(uuid=uuid(1, 0))
+    bind = bind_of(pending, claim)
+    hold = assumed_hold(pending, bind.placement)
+
+    assert (hold.devices, hold.claims) == ((uuid(1, 0),), ("mine",))
+
+
+MADE_ANEW = f'example of a selector: device.attributes["{DRIVER}"].productName == "NVIDIA A100-SXM4-80GB"'
+OTHERS = replace(wanting(uuid=uuid(1, 0)), devices=(id_of(1, 0),), awaits_others=False)
+UNREAD = AllocatedClaim("default", "mine", "uid-of-mine", unread="spec.devices.constraints is not read")
+WAITING: dict[str, tuple[Pod, tuple[AllocatedClaim, ...], Reason, str, set[ClusterEvent]]] = {
+    "a claim that does not exist": (
+        asking(),
+        (),
+        Reason.GPU_NOT_FOUND,
+        "GpuNotFound: cannot find ResourceClaim default/mine, which says the pod's GPUs; create it",
+        {CHANGED},
+    ),
+    "a claim of another namespace": (
+        asking(),
+        (replace(wanting(), namespace="team"),),
+        Reason.GPU_NOT_FOUND,
+        "GpuNotFound: cannot find ResourceClaim default/mine, which says the pod's GPUs; create it",
+        {CHANGED},
+    ),
+    "a claim that is not made from its template yet": (
+        asking(claim=""),
+        (),
+        Reason.GPU_NOT_FOUND,
+        (
+            "GpuNotFound: cannot find the ResourceClaim of entry gpu: it is not made from its template yet; wait, or "
+            "create the template; kube-controller-manager makes it"
+        ),
+        set(),
+    ),
+    "a claim with something that is not read": (
+        asking(),
+        (UNREAD,),
+        Reason.UNSUPPORTED,
+        (
+            "Unsupported: cannot place a pod by ResourceClaim default/mine: spec.devices.constraints is not read; make "
+            f"the claim anew ({MADE_ANEW}), or use annotation gpu-scheduling-map instead of a claim{ANEW}"
+        ),
+        {CHANGED},
+    ),
+    "a claim that another pod has": (
+        asking(),
+        (replace(OTHERS, pods=("uid-of-other",)),),
+        Reason.GPU_HELD,
+        (
+            "GpuHeld: cannot use ResourceClaim default/mine: its GPUs are allocated for 1 other pod, and a claim is "
+            "given to one pod; wait until it is free, or give each pod a claim by resourceClaimTemplateName"
+        ),
+        {CHANGED},
+    ),
+    "a claim that was allocated for the pod and another": (
+        asking(),
+        (replace(OTHERS, pods=("uid-of-default/train-0", "a", "b")),),
+        Reason.GPU_HELD,
+        (
+            "GpuHeld: cannot use ResourceClaim default/mine: its GPUs are allocated for 2 other pods, and a claim is "
+            "given to one pod; wait until it is free, or give each pod a claim by resourceClaimTemplateName"
+        ),
+        {CHANGED},
+    ),
+}
+
+
+@pytest.mark.promise("isolate-15")
+@pytest.mark.parametrize(("pending", "claims", "reason", "message", "events"), WAITING.values(), ids=WAITING)
+def test_a_pod_waits_for_its_claim(
+    pending: Pod, claims: tuple[AllocatedClaim, ...], reason: Reason, message: str, events: set[ClusterEvent]
+) -> None:
+    """The reason names the claim, and a change of the claim requeues the pod. `explain` says the same."""
+    found = decided(pending, *claims)
+
+    assert isinstance(found, Wait)
+    assert (found.reason, found.message) == (reason, message)
+    assert set(found.cured_by) == events
+    explained = explain(pending, cluster_of(*claims), {})
+    assert [each.message for each in explained.of_pod] == [message]
+    assert explained.places == ()
+
+
+def test_a_scheduler_that_reads_no_claims_refuses_the_pod() -> None:
+    """It was started without `ISOLATION=dra`."""
+    found = decided(asking(), wanting(), policy=Policy())
+
+    assert isinstance(found, Wait)
+    assert found.message == (
+        "Unsupported: cannot place a pod by spec.resourceClaims: this scheduler does not read ResourceClaims; run it "
+        f"with ISOLATION=dra, or use annotation gpu-scheduling-map instead of a claim{ANEW}"
+    )
+
+
+def test_what_is_allocated_for_the_pod_is_given_back_before_it_is_allocated_again() -> None:
+    """An earlier leader was killed before the Binding. The loop withdraws what is reserved for a waiting pod."""
+    mine = replace(OTHERS, pods=("uid-of-default/train-0",))
+
+    found = decided(asking(), mine)
+    assert isinstance(found, Wait)
+    assert found.reason is Reason.NOT_ENOUGH_GPUS
+    assert f"that the pod's ResourceClaim selects (driver {DRIVER}, uuid {uuid(1, 0)})" in found.message
+    assert isinstance(decided(asking(), replace(mine, devices=(), pods=())), Bind)
+
+
+def test_a_gpu_that_nobody_has_is_not_found() -> None:
+    """`explain` says of each GPU that the claim does not select it."""
+    claim = wanting(product_name="NVIDIA B200")
+    found = decided(asking(), claim)
+
+    assert isinstance(found, Wait)
+    assert found.message.startswith(
+        f"GpuNotFound: cannot get 1 GPU of known UUID that the pod's ResourceClaim selects (driver {DRIVER}, "
+        'productName "NVIDIA B200"): no node has such a GPU; '
+    )
+    explained = explain(asking(), cluster_of(claim), {})
+    devices = [device for place in explained.places for device in place.devices]
+    assert {each.use for each in devices} == {DeviceUse.UNSUITABLE}
+    assert {each.why for each in devices} == {
+        f'the pod\'s ResourceClaim selects driver {DRIVER}, productName "NVIDIA B200"'
+    }
+
+
+UNPUBLISHED: dict[str, tuple[dict[str, Any], AllocatedClaim]] = {
+    "no index": ({"index": None}, wanting(index=0)),
+    "another index": ({"index": 9}, wanting(index=0)),
+    "another model": ({"model": "NVIDIA A30"}, wanting(product_name="NVIDIA A100")),
+}
+
+
+@pytest.mark.promise("isolate-13")
+@pytest.mark.parametrize(("changed", "claim"), UNPUBLISHED.values(), ids=UNPUBLISHED)
+def test_what_a_monitor_says_selects_no_gpu(changed: dict[str, Any], claim: AllocatedClaim) -> None:
+    """Selectors are about what the driver of the devices publishes."""
+    found = decided(asking(), claim, pools=published(**changed))
+
+    assert isinstance(found, Wait)
+    assert found.reason is Reason.GPU_NOT_FOUND
+    assert claim.request is not None
+    wanted = f"it selects {claim.request.selector}, and driver {DRIVER} publishes something else; "
+    assert wanted in found.message
+    assert NodeChanged("node1", Aspect.INVENTORY) in found.cured_by
+
+
+@pytest.mark.promise("quota-1")
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_gpus_of_a_claim_count_against_the_limit_of_its_namespace(count: int) -> None:
+    """However the pod asks for them."""
+    limits, _ = parse_limits("default: devices=2")
+    found = decide(asking(), cluster_of(wanting(count)).limited(limits))
+
+    assert isinstance(found, Bind) if count == 2 else getattr(found, "reason", "") == Reason.QUOTA_EXCEEDED
+
+
+def test_a_device_of_another_driver_is_not_selected() -> None:
+    """The class of the claim is that of one driver."""
+    claim = wanting()
+    assert claim.request is not None
+    other = replace(claim.request, selector=DeviceSelector("gpu.agentaflow.io"))
+
+    assert isinstance(decided(asking(), replace(claim, request=other)), Wait)
+
+
+FAULTS: dict[str, tuple[Pod, Reason, str]] = {
+    "a map": (
+        asking(text="0=node1:0"),
+        Reason.UNSUPPORTED,
+        (
+            "cannot place a pod by spec.resourceClaims and annotation gpu-scheduling-map: either says which GPUs it "
+            f"gets; leave one of the two out{ANEW}"
+        ),
+    ),
+    "a count": (
+        asking(annotations={"agentaflow.gpu/count": "1"}),
+        Reason.UNSUPPORTED,
+        (
+            "cannot place a pod by spec.resourceClaims and annotation agentaflow.gpu/count: either says which GPUs it "
+            f"gets; leave one of the two out{ANEW}"
+        ),
+    ),
+    "an observer": (
+        asking(annotations={"agentaflow.gpu/observer": "true"}),
+        Reason.UNSUPPORTED,
+        (
+            "cannot give a pod ResourceClaims (isolation: dra) and annotation agentaflow.gpu/observer: a pod with a "
+            f"claim holds its devices; leave it out{ANEW}"
+        ),
+    ),
+    "a part of a GPU": (
+        asking(annotations={"agentaflow.gpu/exclusive": "false", "agentaflow.gpu/memory": "8192"}),
+        Reason.UNSUPPORTED,
+        (
+            'cannot give a pod ResourceClaims (isolation: dra) and annotation agentaflow.gpu/exclusive: "false": a '
+            f"claim gives a pod whole GPUs; leave it out{ANEW}"
+        ),
+    ),
+    "a limit of a device plugin": (
+        asking(gpu_limits=(("main", 1),)),
+        Reason.UNSUPPORTED,
+        (
+            'cannot give a pod ResourceClaims (isolation: dra) and limit nvidia.com/gpu: 1 of container "main": for a '
+            f"limit, a device plugin chooses other devices; leave it out{ANEW}"
+        ),
+    ),
+    "a container that uses a request of the claim": (
+        asking(containers=(using("gpu"), using("gpu/gpus"))),
+        Reason.UNSUPPORTED,
+        (
+            'cannot read resources.claims of a container: "gpu/gpus" is a request of its ResourceClaim, and this '
+            "scheduler "
+            f"gives a container all of a claim; leave the request out (example: claims: [{{name: gpu}}]){ANEW}"
+        ),
+    ),
+    "no container that uses the claim": (
+        asking(containers=(using("other"), container(BY_FIELD))),
+        Reason.REQUEST_INVALID,
+        (
+            'cannot give GPUs to a pod of which no container uses its ResourceClaim "gpu"; use it in a container '
+            f"(example: resources: {{claims: [{{name: gpu}}]}}){ANEW}"
+        ),
+    ),
+}
+
+
+@pytest.mark.promise("isolate-14")
+@pytest.mark.parametrize(("pending", "reason", "message"), FAULTS.values(), ids=FAULTS)
+def test_nothing_beside_a_claim_says_which_gpus(pending: Pod, reason: Reason, message: str) -> None:
+    """The pod is refused, and its message says what to leave out."""
+    fault = pending.request.fault
+    assert fault is not None
+    assert (fault.reason, fault.message) == (reason, f"{reason}: {message}")
+
+    assert isinstance(decided(pending, wanting()), Refuse)
+
+
+GATE: dict[str, tuple[tuple[Container, ...], str]] = {
+    "all containers use it": ((using("gpu"), using("gpu", name="b", position=1)), ""),
+    "one of two uses it": ((using("gpu"), container(None, name="b", position=1)), ""),
+    "one of two uses it, and the other has a variable": ((using("gpu"), container((visible("0"),), name="b")), ""),
+    "an init container uses it": ((using("gpu", kind=ContainerKind.INIT), container(None)), ""),
+    "a container that uses it has no variable": ((using("gpu", env=None),), "EnvNotInjected"),
+    "a container that uses it has another value": ((using("gpu", env=(visible("0"), PCI)),), "EnvConflict"),
+    "a debug container without variables": (
+        (using("gpu"), container(None, ContainerKind.EPHEMERAL)),
+        "EnvNotInjected",
+    ),
+}
+
+
+@pytest.mark.promise("isolate-14")
+@pytest.mark.parametrize(("containers", "reason"), GATE.values(), ids=GATE)
+def test_only_containers_that_use_the_claim_need_the_variables(containers: tuple[Container, ...], reason: str) -> None:
+    """Others have no GPU, and see none."""
+    found = decided(asking(containers=containers), wanting())
+
+    assert isinstance(found, Bind) if not reason else getattr(found, "reason", "") == reason
+
+
+def test_a_bound_pod_is_read_without_its_claim() -> None:
+    """What it has was decided before."""
+    there = asking(node="node1", annotations={"agentaflow.gpu/assigned-devices": uuid(1, 0)})
+
+    assert (there.request.fault, there.request.claims, there.isolated) == (None, None, True)
+    assert decided(there) is None

@@ -1,0 +1,129 @@
+"""How a request is sent: however slowly the server reads it, and only as far as its guard allows."""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+
+import pytest
+
+from gpu_scheduler.kube.http.connection import GuardRefusedError
+from tests.waiting import limit
+from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, connection_pool, post, schemes, serving
+from unit_tests.kube.server import until
+
+
+@schemes
+async def test_a_long_request_is_sent_as_the_server_reads_it(scheme: str) -> None:
+    """Every byte once and in order. The guard is called before each record, and not for the next request."""
+    body = bytes(range(251)) * (LARGE // 251)
+    arrived = []
+    calls = 0
+
+    async def script(connection: ServerConnection) -> None:
+        await asyncio.sleep(0.02)
+        arrived.append(await connection.request())
+        await connection.send(CREATED)
+        await answer_all(connection)
+
+    def guard() -> bool:
+        nonlocal calls
+        calls += 1
+        return True
+
+    async with serving(script, scheme) as peer:
+        with connection_pool(peer) as connections:
+            assert (await connections.ask(post(body), guard)).status == 201
+            before = calls
+            assert (await connections.ask(post(), None)).status == 201
+
+    assert arrived == [post(body)]
+    assert LARGE // 2**14 <= before == calls
+
+
+@schemes
+async def test_a_refusing_guard_sends_nothing(scheme: str) -> None:
+    """Not one byte is sent, and the connection is not used again."""
+    received = []
+
+    async def script(connection: ServerConnection) -> None:
+        received.append(await connection.read_rest())
+
+    async with serving(script, scheme) as peer:
+        with connection_pool(peer) as connections:
+            with pytest.raises(GuardRefusedError):
+                await connections.ask(post(), lambda: False)
+            await until(lambda: received)
+
+    assert received == [b""]
+
+
+@dataclass
+class Gate:
+    open: bool = True
+
+
+@pytest.mark.promise("lead-2")
+@schemes
+async def test_a_guard_that_refuses_midway_leaves_a_partial_request(scheme: str) -> None:
+    """The rest is not sent, and the error never means that nothing was sent."""
+    gate, whole = Gate(), post(bytes(LARGE))
+    received = []
+
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        # By now the kernel's buffers are full.
+        await asyncio.sleep(0.01)
+        gate.open = False
+        received.append(await connection.read_rest())
+
+    async with serving(script, scheme) as peer:
+        with connection_pool(peer) as connections:
+            with pytest.raises(ConnectionError, match="guard no longer allows") as raised:
+                await asyncio.wait_for(connections.ask(whole, lambda: gate.open), limit(3))
+            await until(lambda: received)
+
+    assert not isinstance(raised.value, GuardRefusedError)
+    assert 0 < len(received[0]) < LARGE
+
+
+@pytest.mark.promise("hold-1")
+async def test_a_partly_sent_request_does_not_count_as_unsent() -> None:
+    """Also if the kernel takes only a part of the first record: TLS then reports that nothing was sent."""
+    allowed = iter((True,))
+    received = []
+
+    async def script(connection: ServerConnection) -> None:
+        await connection.request()
+        connection.pause_reading()
+        await connection.send(CREATED)
+        await asyncio.sleep(0.02)
+        received.append(await connection.read_rest())
+
+    async with serving(script, "https", room=1) as peer:
+        with connection_pool(peer) as connections:
+            await connections.ask(post(), None)
+            connections._idle[0][1]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            with pytest.raises(ConnectionAbortedError):
+                await connections.ask(post(bytes(2**14)), lambda: next(allowed, False))
+            await until(lambda: received)
+
+
+@schemes
+async def test_a_response_may_come_before_the_request_is_sent(scheme: str) -> None:
+    """The response is returned. The rest of the request is never sent, so the connection is not used again."""
+    finish = asyncio.Event()
+
+    async def script(connection: ServerConnection) -> None:
+        if b"Content-Length: 2\r\n" not in await connection.head():
+            await connection.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+            await finish.wait()
+        else:
+            await connection.send(CREATED)
+
+    async with serving(script, scheme) as peer:
+        with connection_pool(peer) as connections:
+            assert (await connections.ask(post(bytes(LARGE)), None)).status == 413
+            assert (await connections.ask(post(), None)).status == 201
+            finish.set()
+
+    assert len(peer.accepted) == 2

@@ -1,0 +1,214 @@
+"""The scheduling loop with pods that a strategy places: their order, their requeues, a change of the strategy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_scheduler import names
+from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
+from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
+from gpu_scheduler.scheduler.ports import Result, Unknown
+from unit_tests.core.build import bound, node, pod
+from unit_tests.scheduler.test_scheduling_loop import looping
+
+if TYPE_CHECKING:
+    from gpu_scheduler.core.nodes.nodes import Node
+    from gpu_scheduler.core.pods.pod import Pod
+    from unit_tests.scheduler.test_scheduling_loop import Loop
+
+
+def asking(name: str, count: int = 1, **annotations: str) -> Pod:
+    """Return a pod that requests `count` GPUs; each keyword sets the annotation agentaflow.gpu/<keyword>."""
+    annotated = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return pod(name, None, annotations={names.COUNT: str(count), **annotated})
+
+
+def gpu_node(name: str, count: int = 1, **readings: DeviceReading) -> Node:
+    """Return a node with `count` A100s and its monitor's readings: `gpu0=DeviceReading(…)`."""
+    inventory = Inventory(tuple(Device(index, model="A100", memory=40960) for index in range(count)))
+    return node(
+        name, inventory=inventory, readings={int(key.removeprefix("gpu")): each for key, each in readings.items()}
+    )
+
+
+def apply_nodes(loop: Loop, *nodes: Node) -> None:
+    """Let the watch show these nodes."""
+    for each in nodes:
+        loop.scheduler.cache.nodes.applied(each)
+
+
+def placed(loop: Loop) -> list[str]:
+    """List the binds that were sent, in order, as pod=node:devices."""
+    return [f"{bind.pod.name}={bind.placement.node}:{bind.placement.value}" for bind in loop.binder.sent]
+
+
+def confirm_binds(loop: Loop) -> None:
+    """Let the watch show every bound pod."""
+    for bind in list(loop.binder.sent):
+        state = loop.scheduler.pod_states.get(bind.pod.uid)
+        if state is not None and not state.pod.bound:
+            loop.see(bound(state.pod, bind.placement, ""))
+
+
+async def end(loop: Loop, name: str) -> None:
+    """Delete the pod, and confirm the binds that follow."""
+    (state,) = (each for each in loop.scheduler.pod_states.values() if each.pod.ref.name == name)
+    loop.scheduler.pods.forgotten(state.pod)
+    await loop.settle()
+    confirm_binds(loop)
+    await loop.settle()
+
+
+async def test_a_freed_gpu_goes_to_the_highest_priority() -> None:
+    """Of the pods that wait for one GPU, the highest priority is bound first; of one second, the first to arrive."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1"))
+        loop.scheduler.settings.applied("priority")
+        loop.see(asking("first"))
+        await loop.settle()
+        confirm_binds(loop)
+        for name, priority in (("low", "1"), ("high", "9"), ("middle", "5"), ("middle-too", "5")):
+            loop.see(asking(name, priority=priority))
+        await loop.settle()
+        assert placed(loop) == ["first=node1:0"]
+
+        for name in ("first", "high", "middle", "middle-too"):
+            await end(loop, name)
+
+        assert loop.binder.names() == ["first", "high", "middle", "middle-too", "low"]
+
+
+async def test_priority_orders_pods_that_come_at_once() -> None:
+    """The queue pops the highest priority first, whatever the order of arrival. A pod with a map has priority 0."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1", 4))
+        loop.scheduler.settings.applied("priority")
+        for each in (asking("low", priority="-1"), pod("a-0", "0=node2:0"), asking("high", priority="1")):
+            loop.see(each)
+        await loop.settle()
+
+        assert loop.binder.names() == ["high", "a-0", "low"]
+
+
+def created(at: str, given: Pod) -> Pod:
+    """Return the pod with this time of creation on one day."""
+    return replace(given, created=f"2026-11-24T{at}:00Z")
+
+
+@pytest.mark.promise("steer-5")
+async def test_equal_priorities_go_by_creation_whatever_the_order_of_a_list() -> None:
+    """A list is in order of name. After a start, a failover and a new list, the pod that was created first is first."""
+    async with looping() as loop:
+        loop.scheduler.settings.applied("priority")
+        young, old = created("12:00", asking("a-young")), created("09:00", asking("z-old"))
+        urgent = created("13:00", asking("m-urgent", priority="1"))
+        for each in (young, urgent, old, young, old):
+            loop.see(each)
+        apply_nodes(loop, gpu_node("node1"))
+        await loop.settle()
+        confirm_binds(loop)
+        for name in ("m-urgent", "z-old"):
+            await end(loop, name)
+
+        assert loop.binder.names() == ["m-urgent", "z-old", "a-young"]
+
+
+async def test_priority_counts_for_nothing_under_another_strategy() -> None:
+    """Then the oldest pod is first, unless a pod itself chose `priority`."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1", 4))
+        for each in (
+            asking("first"),
+            asking("second", priority="9"),
+            asking("third", priority="5", scheduling_strategy="priority"),
+        ):
+            loop.see(each)
+        await loop.settle()
+
+        assert loop.binder.names() == ["third", "first", "second"]
+
+
+async def test_another_strategy_applies_from_the_next_decision_on() -> None:
+    """Waiting pods are ranked anew and requeued. A pod's own strategy takes precedence over the cluster's."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1", 2), gpu_node("node2", 4))
+        loop.see(asking("spread"), asking("waiting", 5), asking("waiting-too", 5, priority="3"))
+        await loop.settle()
+        attempts = loop.recorder.attempts.count(Result.UNSCHEDULABLE)
+        loop.scheduler.settings.applied("priority")
+        assert loop.scheduler.queue.pop(0) == "uid-of-default/waiting-too"
+        await loop.settle()
+        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) == attempts + 1
+
+        loop.scheduler.settings.applied("best_fit")
+        loop.see(asking("tight"), asking("own", scheduling_strategy="priority"))
+        await loop.settle()
+        assert placed(loop) == ["spread=node1:0", "tight=node1:1", "own=node2:0"]
+
+
+async def test_a_strategy_that_changes_leaves_assumed_placements_alone() -> None:
+    """The bind is sent again unchanged, whichever strategy applies now."""
+    async with looping(Unknown("time-out")) as loop:
+        apply_nodes(loop, gpu_node("node1", 2))
+        loop.see(asking("a"))
+        await loop.settle()
+        loop.scheduler.settings.applied("priority")
+        await loop.later(2)
+
+        assert loop.binder.sent == [loop.binder.sent[0]] * 2
+
+
+async def test_a_pod_waits_until_any_node_fits() -> None:
+    """A device that heals, a device that is no longer busy, a new node: each requeues pods that name no node."""
+    async with looping() as loop:
+        sick, busy = DeviceReading(health=Health.UNHEALTHY), DeviceReading(utilization=95)
+        apply_nodes(loop, gpu_node("node1", gpu0=sick), gpu_node("node2", gpu0=busy))
+        loop.see(asking("a"), asking("b"), asking("c"))
+        await loop.later(100)
+        assert placed(loop) == []
+        assert loop.event_recorder.notes("a")[0].startswith("NotEnoughGpus: ")
+
+        apply_nodes(loop, gpu_node("node1"))
+        await loop.later(100)
+        apply_nodes(loop, gpu_node("node2", gpu0=DeviceReading(utilization=10)))
+        await loop.later(100)
+        apply_nodes(loop, gpu_node("node3"))
+        await loop.later(100)
+
+        assert placed(loop) == ["a=node1:0", "b=node2:0", "c=node3:0"]
+
+
+async def test_a_monitor_that_does_not_renew_is_noticed_by_time_alone() -> None:
+    """Its node gets no pod, and the waiting pod's owner reads why within a second. The next renewal ends that."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1"))
+        loop.scheduler.cache.monitors.applied(MonitorLease("node1", None, 45))
+        await loop.settle()
+        assert loop.scheduler.heartbeat_age == 0
+        loop.now[0] += 45.5
+        # Only the loop's own timer ends its pause. This clock is not real, so the test does it.
+        loop.scheduler._wakeup.set()
+        await loop.settle()
+        loop.see(asking("a"))
+        await loop.settle()
+        assert loop.event_recorder.notes("a")[0].startswith("GpuUnhealthy: ")
+
+        loop.scheduler.cache.monitors.applied(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
+        await loop.settle()
+
+        assert placed(loop) == ["a=node1:0"]
+
+
+async def test_the_loop_pauses_no_longer_than_a_monitor_lease_lasts() -> None:
+    """The heartbeat includes the pause that the loop plans."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1"))
+        loop.scheduler.cache.monitors.applied(MonitorLease("node1", None, 45))
+        await loop.later(0)
+        assert loop.scheduler._heartbeat == 1045
+
+        await loop.later(45)
+        assert loop.scheduler._heartbeat == 1105
