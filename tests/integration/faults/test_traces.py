@@ -1,6 +1,6 @@
 """The simulator's traces, replayed on a real API server, give the same decisions.
 
-A trace was recorded in virtual time with an API server in memory. Equal decisions show that the simulator runs the
+A trace is recorded in virtual time with an API server in memory. Equal decisions show that the simulator runs the
 scheduler as a real cluster does.
 """
 
@@ -10,11 +10,12 @@ import json
 import os
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from simulator.replica_process import starter
+from simulator.trace import record
 from tests.integration.command import start_alone
 from tests.waiting import eventually
 
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     Line = dict[str, Any]
 
 STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
-"""Replay every third trace; suite sweeps replays every one."""
-FOLDER: Final = Path(__file__).resolve().parents[3] / "simulator" / "tests" / "traces"
-TRACES: Final = sorted(FOLDER.glob("*.jsonl"))[::STEP]
+"""Replay the trace of every third seed; suite sweeps replays every one."""
+SEEDS: Final = range(1, 21, STEP)
+CHANGES: Final = 70
+"""Steps of a trace: about 20 binds, and waits for several reasons."""
 REST: Final = 0.06
 """Seconds after each change, in which the scheduler decides."""
 QUICK: Final = "10ms"
@@ -166,12 +168,14 @@ def given(pod: Line) -> Line:
     return {key: notes[ASSIGNED + key] for key in ("node", "devices", "index") if ASSIGNED + key in notes}
 
 
-@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
-def test_a_recorded_trace_is_decided_alike_by_a_real_server(trace: Path, namespace: Namespace, prompt: Command) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_trace_is_decided_alike_by_a_real_server(seed: int, namespace: Namespace, prompt: Command) -> None:
     """Change by change the same pods are bound, in the same order, to the same GPUs, and wait for the same reasons."""
     player = TracePlayer(namespace, prompt)
+    _, *lines = record(seed, CHANGES, starter())
+    assert any("bind" in one for line in lines for one in line.get("decided", ()))
 
-    for line in trace.read_text(encoding="utf-8").splitlines()[1:]:
-        player.play(json.loads(line))
+    for line in lines:
+        player.play(line)
 
     assert player.all_bound() == player.bound
