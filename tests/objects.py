@@ -83,6 +83,26 @@ def replica(deployment: str, template: str, suffix: str, text: str, **more: Any)
     )
 
 
+def in_stateful_set(owner: str, ordinal: int | str) -> Object:
+    """Return the options of `pod` that make it one of this StatefulSet, as its controller of Kubernetes 1.36 does.
+
+    The name is given, and there is a generateName all the same.
+    """
+    labels = {
+        "apps.kubernetes.io/pod-index": str(ordinal),
+        "controller-revision-hash": f"{owner}-8c4f485b4",
+        "statefulset.kubernetes.io/pod-name": f"{owner}-{ordinal}",
+    }
+    return {"owner": ("StatefulSet", owner), "generate_name": f"{owner}-", "labels": labels}
+
+
+def in_indexed_job(owner: str, index: int) -> Object:
+    """Return the options of `pod` that make it the one of an Indexed Job with this index."""
+    mark = {"batch.kubernetes.io/job-completion-index": str(index)}
+    labels = {**mark, "batch.kubernetes.io/job-name": owner, "job-name": owner}
+    return {"owner": ("Job", owner), "generate_name": f"{owner}-{index}-", "labels": labels, "annotations": mark}
+
+
 def child(kind: str, name: str, text: str, **more: Any) -> Object:
     """Return a pod of a controller `train` that gives its pods no index."""
     return pod(name, text, reading(), owner=(kind, "train"), generate_name="train-", **more)

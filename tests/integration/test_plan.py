@@ -107,7 +107,7 @@ def populated(namespace: Namespace) -> None:
     ):
         namespace.kube.create(collection(namespace, body), body)
     bound = {objects.ASSIGNED: "0", "agentaflow.gpu/assigned-node": "node1"}
-    first = objects.pod("train-0", MAP, objects.literal("0"), owner=("StatefulSet", "train"), annotations=bound)
+    first = objects.pod("train-0", MAP, objects.literal("0"), annotations=bound, **objects.in_stateful_set("train", 0))
     first["spec"]["nodeName"] = "node1"
     namespace.make(first)
     many = {"agentaflow.gpu/count": "9"}
@@ -182,7 +182,7 @@ def test_evicted_pods_come_back_as_planned(
         namespace.delete(name)
     rows = {pod["name"]: pod for pod in plan["pods"]}
     assert {pod["replaces"]["name"] for pod in rows.values()} == {"train-0", *leaving}
-    namespace.make(objects.pod("train-0", MAP, objects.literal("0"), owner=("StatefulSet", "train")))
+    namespace.make(objects.pod("train-0", MAP, objects.literal("0"), **objects.in_stateful_set("train", 0)))
     for number, _ in enumerate(leaving):
         namespace.make(replica(f"bbbb{'dfgh'[number]}"))
         row, name = rows[f"net-?{number}"], f"net-bbbb{'dfgh'[number]}"

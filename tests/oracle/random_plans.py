@@ -103,7 +103,7 @@ class RandomCase:
             return None
         name = self._random.choice(sorted(owners))
         pod = owners[name]
-        labels = {key: text for key, text in pod["metadata"]["labels"].items() if "/" not in key}
+        labels = {"app": pod["metadata"]["labels"]["app"]}
         template = {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
         return self._stateful_set(name, template)
 
@@ -195,11 +195,8 @@ class RandomCase:
             asked = objects.claim("data", self._storage_class)
             spec["volumeClaimTemplates"] = [asked]
         for index in range(start, start + replicas):
-            labels = {
-                "apps.kubernetes.io/pod-index": str(index),
-                "statefulset.kubernetes.io/pod-name": f"{name}-{index}",
-            }
-            pod = _pod(f"{name}-{index}", template, ("StatefulSet", name), labels=labels)
+            labels = objects.in_stateful_set(name, index)["labels"]
+            pod = _pod(f"{name}-{index}", template, ("StatefulSet", name), labels=labels, prefix=f"{name}-")
             if claimed:
                 claim = f"data-{name}-{index}"
                 pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]

@@ -99,6 +99,27 @@ def test_a_deployment_s_pods_are_one_workload_of_the_deployment() -> None:
     assert {str(line.workload) for line in lines if line is not None} == {"Deployment/train"}
 
 
+JOB_OF_59 = "long-" + "job" * 18
+PREFIXES = {
+    "a Job": (of("Job", "completions: 1", "batch/v1"), "train-"),
+    "an Indexed Job": (of("Job", "completionMode: Indexed\n  completions: 1", "batch/v1"), "train-0-"),
+    "one whose name is long": (
+        of("Job", "completionMode: Indexed\n  completions: 1", "batch/v1", JOB_OF_59),
+        f"{JOB_OF_59[:55]}-0-",
+    ),
+    "a ReplicaSet": (of("ReplicaSet", "replicas: 1"), "train-"),
+}
+
+
+@pytest.mark.promise("plan-4")
+@pytest.mark.parametrize(("asked", "prefix"), PREFIXES.values(), ids=PREFIXES)
+def test_generated_names_have_the_prefix_of_their_controller(asked: Manifest, prefix: str) -> None:
+    """As kube-controller-manager writes it: by it the pods of an Indexed Job are distinguished."""
+    (expected,) = pods_of(asked, "ml") or ()
+
+    assert read(expected).generate_name == prefix
+
+
 def test_a_gpu_workload_makes_the_controller_s_pod() -> None:
     """By the controller's own function."""
     found = pods_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,8 +25,10 @@ from unit_tests.core.asking import words
 from unit_tests.kube.server import FakeServer, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from gpu_scheduler.cli.options import Options
     from tests.objects import Object
 
 GPU_0, GPU_1 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1))
@@ -331,24 +334,46 @@ async def test_a_drain_prints_who_goes_where_and_evicts(tmp_path: Path, capsys: 
     assert sent.body["deleteOptions"] == {"preconditions": {"uid": "uid-train-0"}}
 
 
-async def test_a_drained_pod_does_not_come_back_on_another_cordoned_device(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cordons of the node that the drain is not about count too, also in a trial."""
-    net = objects.pod("net-0", None, owner=("StatefulSet", "net"), annotations=words(count="1", assigned_devices="0"))
+@asynccontextmanager
+async def of_stateful_set(tmp_path: Path, *entries: Object) -> AsyncIterator[tuple[FakeServer, Options]]:
+    """Run a cluster with a pod of StatefulSet net on node1:0, and these cordons, which the scheduler has confirmed."""
+    given = words(count="1", assigned_devices="0")
+    net = objects.pod("net-0", None, annotations=given, **objects.in_stateful_set("net", 0))
     net["metadata"] |= {"namespace": "ml", "uid": "uid-net-0", "creationTimestamp": "2026-01-01T00:00:00Z"}
     net["spec"]["nodeName"], net["status"] = "node1", {"phase": "Running"}
     spec = {"schedulerName": "gpu-scheduler", "containers": [{"name": "main"}]}
     template = {"metadata": {"annotations": words(count="1")}, "spec": spec}
     owner = {"metadata": {"name": "net", "namespace": "ml"}, "spec": {"replicas": 1, "template": template}}
-    there = {"nodes": items(node("node1", device(0), device(1))), "gpu_nodes": items(gpu_node(ENTRY))}
+    cordoned = gpu_node(*entries, generation=1, confirmed=1)
+    there = {"nodes": items(node("node1", device(0), device(1))), "gpu_nodes": items(cordoned)}
     async with cluster(tmp_path, **there, pods=items(net)) as (server, options):
-        with_node(server, Reply(body=gpu_node(ENTRY)))
-        server.on("PATCH", NODE1, Reply(200, gpu_node(ENTRY, generation=2)))
+        with_node(server, Reply(body=cordoned))
         server.on("GET", "/apis/apps/v1/namespaces/ml/statefulsets/net", Reply(body=owner))
         for path in ("persistentvolumeclaims", "persistentvolumes"):
             server.on("GET", f"/api/v1/{path}", items())
         server.on("GET", "/apis/storage.k8s.io/v1/storageclasses", items())
+        yield server, options
+
+
+@pytest.mark.promise("cordon-5")
+async def test_a_drain_evicts_the_pod_of_a_stateful_set(tmp_path: Path) -> None:
+    """Without --force: its controller makes it anew under the same name."""
+    mine = "/api/v1/namespaces/ml/pods/net-0"
+    async with of_stateful_set(tmp_path, {**ENTRY, "device": UUID_0, "index": 0}) as (server, options):
+        server.on("POST", f"{mine}/eviction", Reply(201, {}))
+        server.on("GET", mine, MISSING)
+
+        assert await drain(options, "node1:0") == 0
+
+        assert len(server.asked("POST", f"{mine}/eviction")) == 1
+
+
+async def test_a_drained_pod_does_not_come_back_on_another_cordoned_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cordons of the node that the drain is not about count too, also in a trial."""
+    async with of_stateful_set(tmp_path, ENTRY) as (server, options):
+        server.on("PATCH", NODE1, Reply(200, gpu_node(ENTRY, generation=2)))
 
         assert await drain(replace(options, output=Output.JSON), "node1:0", reason="fan", dry_run="server") == 0
 

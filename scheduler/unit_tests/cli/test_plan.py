@@ -76,9 +76,13 @@ def pod(
     **more: Any,
 ) -> Object:
     """Return a pod of ours that is bound, or that waits if `where` is None."""
+    if owner is not None and owner[0] == "StatefulSet":
+        more = {**objects.in_stateful_set(owner[1], name.rpartition("-")[2]), **more}
+    else:
+        more["owner"] = owner
     annotations = {"agentaflow.gpu/assigned-devices": devices, "agentaflow.gpu/assigned-node": where} if where else {}
     annotations |= more.pop("annotations", {})
-    body = objects.pod(name, text, objects.reading(), owner=owner, annotations=annotations, **more)
+    body = objects.pod(name, text, objects.reading(), annotations=annotations, **more)
     body["metadata"] |= {"namespace": "ml", "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
     body["status"] = {"phase": "Running" if where else "Pending"}
     if where:
@@ -278,6 +282,45 @@ async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: pytest.C
         "placedBefore": 0,
         "waitOn": 0,
     }
+
+
+@pytest.mark.promise("plan-3")
+async def test_a_pod_of_an_indexed_job_comes_back_with_its_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that the Job began when others were done. One whose Job has fewer completions now does not."""
+    text = "7=node2:0\n8=node1:1\n"
+    running = [
+        pod(f"sweep-{index}-bbbbb", "node1", str(index - 7), text=text, **objects.in_indexed_job("sweep", index))
+        for index in (7, 8)
+    ]
+    spec = {"completionMode": "Indexed", "completions": 8, "parallelism": 2, "template": template(text)}
+    async with planning(tmp_path, capsys, *running) as asked:
+        asked.have("/apis/batch/v1/namespaces/ml/jobs/sweep", Reply(body={"metadata": {"name": "sweep"}, "spec": spec}))
+        found = await asked.run(drain=["node1"], code=1)
+
+    assert [(each["name"], each["outcome"], each["node"]) for each in found["pods"]] == [
+        ("sweep-7", "fits", "node2"),
+        ("sweep-8-bbbbb", "lost", None),
+    ]
+    assert found["pods"][1]["message"] == "it does not come back: its controller, Job sweep, has fewer replicas"
+
+
+@pytest.mark.promise("plan-3", "plan-5")
+async def test_a_replicaset_counts_the_pods_that_it_has_adopted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their names were given, and it makes others in their place all the same."""
+    fleet = controller("ReplicaSet", "fleet", 1, template(None, count="1"))
+    count = {"agentaflow.gpu/count": "1"}
+    adopted = pod("given", "node1", "0", text=None, annotations=count, owner=("ReplicaSet", "fleet"))
+    async with planning(tmp_path, capsys, adopted) as asked:
+        existing(asked, fleet)
+        again = await asked.rows(fleet)
+        moved = await asked.rows(drain=["node1"])
+
+    assert again == [("given", "exists", "node1", "0", None, None)]
+    assert [row[:3] for row in moved] == [("fleet-?0", "fits", "node2")]
 
 
 async def test_a_drain_of_an_empty_node_is_no_question_about_others(
@@ -522,9 +565,7 @@ async def test_a_job_that_is_done_makes_no_pod(tmp_path: Path, capsys: pytest.Ca
     """Its completed indices stay completed; a failed one is tried again."""
     pods = []
     for index, phase in enumerate(("Succeeded", "Failed")):
-        mark = {"batch.kubernetes.io/job-completion-index": str(index)}
-        name = f"job-{index}-bbbbb"
-        made = pod(name, "node2", "0", owner=("Job", "job"), generate_name=name[:-5], annotations=mark, labels=mark)
+        made = pod(f"job-{index}-bbbbb", "node2", "0", **objects.in_indexed_job("job", index))
         made["status"]["phase"] = phase
         pods.append(made)
     spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": template()}

@@ -17,6 +17,7 @@ from gpu_scheduler.cli.manifests.patches import patched
 from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.controller.translation import read_template, read_workload
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.core.pods.pod_index import MAX_PREFIX
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.webhook.job_review import review_job
@@ -24,7 +25,7 @@ from gpu_scheduler.webhook.kubeflow_jobs import REPLICAS, read_job
 from gpu_scheduler.webhook.review import Admit, Deny
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpu_scheduler.cli.manifests.documents import Manifest
     from gpu_scheduler.webhook.job_review import Job
@@ -163,19 +164,46 @@ def _of_replica_set(
 def _job(manifest: Manifest, namespace: str, replicas: int | None) -> Iterator[ExpectedPod]:
     """Yield the pods that run at the same time: the others start when these have ended."""
     spec = _part(manifest.body, "spec", manifest)
-    name = manifest.name or f"{manifest.generate_name}{_SUFFIX}"
-    template = _Template(manifest, namespace, _part(spec, "template", manifest), ("Job", name))
     parallelism = _number(spec, "parallelism", 1, manifest) if replicas is None else replicas
     completions = spec.get("completions")
     many = parallelism if completions is None else min(parallelism, _number(spec, "completions", 1, manifest))
-    indexed = spec.get("completionMode") == "Indexed"
+    indexed, template = is_indexed_job(manifest), _job_template(manifest, namespace)
     for index in range(many):
         if indexed:
-            written = {names.COMPLETION_INDEX: str(index)}
-            shown = f"{manifest.name or manifest.generate_name}-{index}"
-            yield template.pod(f"{name}-{index}-", shown=shown, generated=True, labels=written, annotations=written)
+            yield _indexed_pod(template, index)
         else:
-            yield template.pod(f"{name}-", shown=f"{manifest.name or manifest.generate_name}-?{index}", generated=True)
+            shown = f"{manifest.name or manifest.generate_name}-?{index}"
+            yield template.pod(f"{template.owner[1]}-", shown=shown, generated=True)
+
+
+def is_indexed_job(manifest: Manifest) -> bool:
+    """Whether this is a Job whose pods have indices."""
+    return _part(manifest.body, "spec", manifest).get("completionMode") == "Indexed"
+
+
+def pods_with_indices(manifest: Manifest, namespace: str, indices: Iterable[int]) -> list[ExpectedPod]:
+    """Return the pods of an Indexed Job with these indices, except those that it does not have.
+
+    RefusedInputError if a field that this reads has a value that Kubernetes refuses.
+    """
+    completions = _number(_part(manifest.body, "spec", manifest), "completions", 1, manifest)
+    template = _job_template(manifest, namespace)
+    return [_indexed_pod(template, index) for index in indices if index < completions]
+
+
+def _job_template(manifest: Manifest, namespace: str) -> _Template:
+    name = manifest.name or f"{manifest.generate_name}{_SUFFIX}"
+    template = _part(_part(manifest.body, "spec", manifest), "template", manifest)
+    return _Template(manifest, namespace, template, ("Job", name))
+
+
+def _indexed_pod(template: _Template, index: int) -> ExpectedPod:
+    written = {names.COMPLETION_INDEX: str(index)}
+    manifest, end = template.manifest, f"-{index}-"
+    # The Job controller cuts the Job's name, not the index, where the API server would cut the prefix.
+    prefix = f"{template.owner[1][: MAX_PREFIX - len(end)]}{end}"
+    shown = f"{manifest.name or manifest.generate_name}-{index}"
+    return template.pod(prefix, shown=shown, generated=True, labels=written, annotations=written)
 
 
 def _cron_job(manifest: Manifest, namespace: str, replicas: int | None) -> Iterator[ExpectedPod]:

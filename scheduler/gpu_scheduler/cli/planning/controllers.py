@@ -6,14 +6,15 @@ LAW: reads only, one GET for each object.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.installation import missing_right
-from gpu_scheduler.cli.manifests.controllers import pods_of
+from gpu_scheduler.cli.manifests.controllers import is_indexed_job, pods_of, pods_with_indices
 from gpu_scheduler.cli.manifests.documents import Manifest
 from gpu_scheduler.cli.options import FailedError, RefusedInputError
-from gpu_scheduler.cli.planning.existing import maker_of
+from gpu_scheduler.cli.planning.existing import distinguished_by, maker_of
 from gpu_scheduler.cli.planning.what_ifs import SCALABLE
 from gpu_scheduler.core.text import quote
 from gpu_scheduler.kube.http.client import segment
@@ -21,13 +22,14 @@ from gpu_scheduler.kube.lists import UnlistedError, get_one, list_all
 from gpu_scheduler.kube.objects.storage import read_default_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gpu_scheduler.cli.manifests.controllers import ExpectedPod, Object
     from gpu_scheduler.cli.planning.existing import Maker
     from gpu_scheduler.cli.planning.planner import Planner
     from gpu_scheduler.cli.planning.what_ifs import Scale
     from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.core.refs import Owner
     from gpu_scheduler.kube.http.client import ApiClient
 
 _RESOURCES: Final = {
@@ -41,6 +43,8 @@ _RESOURCES: Final = {
     names.TF_JOB: ("kubeflow.org/v1", "tfjobs"),
 }
 """API and resource of the controllers whose pods are known, by kind."""
+_INDEX_IN_PREFIX: Final = re.compile(r"-([0-9]{1,10})-$")
+"""How the generateName of an Indexed Job's pod ends. An index is an int32."""
 _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 
 
@@ -84,12 +88,12 @@ async def read_scaled(api: ApiClient, namespace: str, scale: Scale) -> Manifest:
     )
 
 
-async def add_returning(api: ApiClient, planner: Planner, evicted: Iterable[Pod], planned: set[Maker]) -> None:
+async def add_returning(api: ApiClient, planner: Planner, evicted: Sequence[Pod], planned: set[Maker]) -> None:
     """Decide on the pods that the controllers of evicted pods make in their place.
 
     Those of `planned` are left out: these controllers are part of the plan with all of their pods.
     """
-    left: dict[tuple[str, str, str], list[ExpectedPod] | None] = {}
+    left: dict[Maker, list[ExpectedPod] | None] = {}
     for pod in evicted:
         if maker_of(pod) in planned:
             continue
@@ -104,21 +108,32 @@ async def add_returning(api: ApiClient, planner: Planner, evicted: Iterable[Pod]
         key = (namespace, owner.kind, owner.name)
         if key not in left:
             manifest = await read_controller(api, *key)
-            left[key] = None if manifest is None else list(pods_of(manifest, namespace) or ())
-        planner.add_returning(pod, *_successor(pod, left[key], f"{owner.kind} {owner.name}"))
+            left[key] = None if manifest is None else _made_by(manifest, namespace, evicted)
+        planner.add_returning(pod, *_successor(pod, owner, left[key]))
 
 
-def _successor(pod: Pod, expected: list[ExpectedPod] | None, controller: str) -> tuple[ExpectedPod | None, str]:
+def _made_by(manifest: Manifest, namespace: str, evicted: Iterable[Pod]) -> list[ExpectedPod]:
+    """Return the pods that a controller makes: of an Indexed Job those with the indices of its evicted pods.
+
+    Which indices run at the moment depends on those that are done.
+    """
+    if not is_indexed_job(manifest):
+        return list(pods_of(manifest, namespace) or ())
+    job = namespace, "Job", manifest.name
+    prefixes = (_INDEX_IN_PREFIX.search(pod.generate_name or "") for pod in evicted if maker_of(pod) == job)
+    return pods_with_indices(manifest, namespace, sorted({int(found[1]) for found in prefixes if found is not None}))
+
+
+def _successor(pod: Pod, owner: Owner, expected: list[ExpectedPod] | None) -> tuple[ExpectedPod | None, str]:
     """Return the pod that is made in place of `pod`, and take it from `expected`; or why there is none."""
     if expected is None:
-        return None, f"it does not come back: its controller, {controller}, does not exist"
+        return None, f"it does not come back: its controller, {owner.kind} {owner.name}, does not exist"
+    distinguished = distinguished_by(owner.kind, pod.ref.name, pod.generate_name)
     for position, each in enumerate(expected):
         meta = each.body["metadata"]
-        one = pod.owner is not None and pod.owner.kind == names.WORKLOAD_KIND
-        same = meta.get("generateName") == pod.generate_name if pod.generate_name else meta["name"] == pod.ref.name
-        if one or same:
+        if distinguished_by(owner.kind, meta["name"], meta.get("generateName")) == distinguished:
             return expected.pop(position), ""
-    return None, f"it does not come back: its controller, {controller}, has fewer replicas"
+    return None, f"it does not come back: its controller, {owner.kind} {owner.name}, has fewer replicas"
 
 
 async def read_default(api: ApiClient) -> str:

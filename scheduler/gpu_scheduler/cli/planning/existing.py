@@ -24,6 +24,11 @@ _TEMPLATE_HASH: Final = re.compile(rf"-(?:[bcdfghjklmnpqrstvwxz2456789]{{5,10}}|
 """How the name of a Deployment's ReplicaSet ends."""
 _RUNS_ONCE: Final = ("Job", names.WORKLOAD_KIND)
 """Kinds of controllers that make no other pod when one has succeeded."""
+_BY_NUMBER: Final = ("ReplicaSet", "Job", names.WORKLOAD_KIND)
+"""Kinds of controllers that count their pods, whatever these are called; an Indexed Job counts those of each index.
+
+The others know their pods by name. A pod's generateName does not say which: those of a StatefulSet have one too.
+"""
 
 
 class ExistingPods:
@@ -41,14 +46,14 @@ class ExistingPods:
                 self._ended[_name(pod)] = pod
                 continue
             self._made[maker_of(pod)].append(pod)
-            if _interchangeable(pod):
+            if _known_by_number(pod):
                 self._alike[_likeness(pod)].append(pod)
             else:
                 self._named[_name(pod)] = pod
 
     def take(self, expected: Pod) -> Pod | None:
         """Return the pod because of which its controller makes no such pod, or None."""
-        if _interchangeable(expected):
+        if _known_by_number(expected):
             alike = self._alike.get(_likeness(expected))
             found = alike.pop(0) if alike else None
         else:
@@ -79,6 +84,16 @@ def maker_of(pod: Pod) -> Maker:
     return namespace, owner.kind, owner.name
 
 
+def distinguished_by(kind: str, name: str, generate_name: str | None) -> str:
+    """Return by what a controller of this kind distinguishes its pods; empty if they are all alike to it.
+
+    The pods of an Indexed Job have their index in the prefix of their names.
+    """
+    if kind == "Job":
+        return generate_name or ""
+    return "" if kind in _BY_NUMBER else name
+
+
 def asks_the_same(one: Pod, other: Pod) -> bool:
     """Whether both pods ask for the same GPUs: then their placement depends on one text."""
     return _asked(one) == _asked(other)
@@ -98,9 +113,8 @@ def _counts(pod: Pod) -> bool:
     return kept or not pod.finished
 
 
-def _interchangeable(pod: Pod) -> bool:
-    """Whether its controller counts its pods, and does not know them by name."""
-    return pod.owner is not None and (bool(pod.generate_name) or pod.owner.kind == names.WORKLOAD_KIND)
+def _known_by_number(pod: Pod) -> bool:
+    return pod.owner is not None and pod.owner.kind in _BY_NUMBER
 
 
 def _name(pod: Pod) -> tuple[str, str]:
@@ -110,7 +124,7 @@ def _name(pod: Pod) -> tuple[str, str]:
 def _likeness(pod: Pod) -> tuple[Maker, str]:
     """Return what pods have in common of which their controller makes so many.
 
-    Pods of two versions of a Deployment are alike. Those of an Indexed Job differ in the prefix of their names.
+    Pods of two versions of a Deployment are alike.
     """
-    maker = maker_of(pod)
-    return maker, pod.generate_name or "" if maker[1] == "Job" else ""
+    kind = "" if pod.owner is None else pod.owner.kind
+    return maker_of(pod), distinguished_by(kind, pod.ref.name, pod.generate_name)

@@ -16,8 +16,11 @@ from gpu_scheduler.core.text import quote
 # k8s.io/apimachinery/pkg/util/rand: no vowels, and no digits that look like them.
 _SUFFIX_ALPHABET: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 _SUFFIX_LENGTH: Final = 5
-# k8s.io/apiserver/pkg/storage/names: a longer generateName is cut, so that the name is a DNS label of 63 characters.
-_MAX_PREFIX: Final = 63 - _SUFFIX_LENGTH
+MAX_PREFIX: Final = 63 - _SUFFIX_LENGTH
+"""Longest generateName that the API server does not cut: the name is a DNS label of 63 characters.
+
+k8s.io/apiserver/pkg/storage/names has this number.
+"""
 
 
 def static_index(pod: PodText) -> int | Fault | None:
@@ -67,6 +70,6 @@ def _generated(pod: PodText) -> bool:
         return True
     if not prefix or (pod.owner is not None and pod.owner.kind == "StatefulSet"):
         return False
-    prefix = prefix[:_MAX_PREFIX]
+    prefix = prefix[:MAX_PREFIX]
     suffix = name[len(prefix) :]
     return name.startswith(prefix) and len(suffix) == _SUFFIX_LENGTH and _SUFFIX_ALPHABET.issuperset(suffix)
