@@ -175,45 +175,38 @@ COUNTS: Final = (
         ("fit-5",),
         (
             "NodeAffinityMismatch: cannot get 1 GPU: cannot use node node1: the pod's nodeSelector asks for "
-            '"tier=gold", which it does not have (and so on 1 more node with such GPUs); label the node: kubectl '
-            "label node node1 tier=gold, or correct nodeSelector in the pod's template or manifest, and make the pod "
-            "anew"
+            '"tier=gold", which it does not have (and so on 1 more node with such GPUs); correct nodeSelector in '
+            "the pod's template or manifest, and make the pod anew"
         ),
         cluster(ONE, with_devices(THERE, gpu_of())),
         counting(nodeSelector={"tier": "gold"}),
-        (
-            Remedy("label the node: kubectl label node node1 tier=gold"),
-            Remedy("correct nodeSelector", anew(counting())),
-        ),
+        (Remedy("correct nodeSelector", anew(counting())),),
+        also=(Remedy("kubectl label node node1 tier=gold"),),
     ),
     Case(
         "a pod that asks for a count waits for a taint of a node with such devices",
         ("fit-4",),
         (
             "TaintNotTolerated: cannot get 1 GPU: cannot use node node1: the pod does not tolerate its taint "
-            '"maintenance=today:NoSchedule"; remove it: kubectl taint node node1 maintenance:NoSchedule-, or add a '
-            "toleration in the pod's template or manifest, and make the pod anew"
+            '"maintenance=today:NoSchedule"; add a toleration in the pod\'s template or manifest, and make the pod '
+            "anew"
         ),
         cluster(with_devices("node1", gpu_of(), taints=(TAINT,))),
         counting(),
-        (
-            Remedy("remove it: kubectl taint node node1 maintenance:NoSchedule-"),
-            Remedy("add a toleration", anew(counting(tolerations=[{"key": "maintenance", "operator": "Exists"}]))),
-        ),
+        (Remedy("add a toleration", anew(counting(tolerations=[{"key": "maintenance", "operator": "Exists"}]))),),
+        also=(Remedy("kubectl taint node node1 maintenance:NoSchedule-"),),
     ),
     Case(
         "a pod that asks for a count waits for room on a node with such devices",
         ("fit-9",),
         (
             "InsufficientResources: cannot get 1 GPU: cannot fit on node node1: asks for room for 1 pod, 1 of 1 are "
-            "used, 0 are free; wait until pods of that node end or delete some"
+            "used, 0 are free; wait until pods of that node end"
         ),
         cluster(with_devices("node1", gpu_of(0), gpu_of(1), room={"pods": "1"}), foreign()),
         counting(),
-        (
-            Remedy("wait until pods of that node end", ended("foreign-0")),
-            Remedy("delete some", gone("foreign-0")),
-        ),
+        (Remedy("wait until pods of that node end", ended("foreign-0")),),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
     Case(
         "a pod that asks for a count waits for a node that reaches its volume",

@@ -64,7 +64,6 @@ def _held(device: str = "0", *, free: str = "9", kind: str = "") -> tuple[Remedy
     shared = literal(device)
     return (
         Remedy("wait until it ends", ended()),
-        Remedy("delete it", gone()),
         Remedy(f"name another GPU{kind}", anew(asker(by(free), literal(free))), given=free),
         Remedy(
             'to share it, make both pods anew with annotation agentaflow.gpu/sharing: "any"',
@@ -150,13 +149,14 @@ HELD: Final = (
         "a pod waits for a device that another workload holds, and the message names the holder",
         ("share-2", "hold-1"),
         (
-            "GpuHeld: GPU 0 of node1 is held by {ns}/holder-0; wait until it ends, delete it, or name another GPU in "
+            "GpuHeld: GPU 0 of node1 is held by {ns}/holder-0; wait until it ends, or name another GPU in "
             "the pod's template or manifest, and make the pod anew; to share it, make both pods anew with annotation "
             'agentaflow.gpu/sharing: "any"'
         ),
         plain(holder()),
         asker(),
         _held(),
+        also=(Remedy("deletion", gone()),),
     ),
     Case(
         "a terminating pod holds its device, and the message names the time",
@@ -192,7 +192,7 @@ HELD: Final = (
         ("hold-4", "map-8"),
         (
             "GpuHeld: GPU 0 of node1, as GPU-00000000-0000-4000-8000-000000000000, is held by {ns}/holder-0; wait "
-            "until it ends, delete it, or name another GPU by its UUID in the pod's template or manifest, and make "
+            "until it ends, or name another GPU by its UUID in the pod's template or manifest, and make "
             'the pod anew; to share it, make both pods anew with annotation agentaflow.gpu/sharing: "any"'
         ),
         cluster(DEVICES, holder(by(gpu(0)), literal(gpu(0)))),
@@ -204,7 +204,7 @@ HELD: Final = (
         ("hold-4", "map-8"),
         (
             "GpuHeld: GPU 1 of node1, as MIG-00000002-0000-4000-8000-000000000000, is held by {ns}/holder-0; wait "
-            "until it ends, delete it, or name another GPU by its MIG UUID in the pod's template or manifest, and "
+            "until it ends, or name another GPU by its MIG UUID in the pod's template or manifest, and "
             'make the pod anew; to share it, make both pods anew with annotation agentaflow.gpu/sharing: "any"'
         ),
         cluster(DEVICES, holder(by(mig(2)), literal(mig(2)))),
@@ -217,7 +217,7 @@ HELD: Final = (
         ("hold-5",),
         (
             "GpuHeld: GPU 0 of node1, as GPU-00000009-0000-4000-8000-000000000000, is held by {ns}/holder-0; wait "
-            "until it ends, delete it, or name another GPU by its UUID in the pod's template or manifest, and make "
+            "until it ends, or name another GPU by its UUID in the pod's template or manifest, and make "
             'the pod anew; to share it, make both pods anew with annotation agentaflow.gpu/sharing: "any"'
         ),
         plain(holder(by(gpu(9)), literal(gpu(9)))),
@@ -228,7 +228,7 @@ HELD: Final = (
         "a pod that was created on a node holds its literal devices",
         ("hold-6",),
         (
-            "GpuHeld: GPU 3 of node1 is held by {ns}/holder-0; wait until it ends, delete it, or name another GPU in "
+            "GpuHeld: GPU 3 of node1 is held by {ns}/holder-0; wait until it ends, or name another GPU in "
             "the pod's template or manifest, and make the pod anew; to share it, make both pods anew with annotation "
             'agentaflow.gpu/sharing: "any"'
         ),
@@ -241,7 +241,7 @@ HELD: Final = (
         "a pod with keep-env holds its own value and its line",
         ("env-11",),
         (
-            "GpuHeld: GPU 5 of node1 is held by {ns}/holder-0; wait until it ends, delete it, or name another GPU in "
+            "GpuHeld: GPU 5 of node1 is held by {ns}/holder-0; wait until it ends, or name another GPU in "
             "the pod's template or manifest, and make the pod anew; to share it, make both pods anew with annotation "
             'agentaflow.gpu/sharing: "any"'
         ),
@@ -254,7 +254,7 @@ HELD: Final = (
         "two pods share a device only if both allow it",
         ("share-5",),
         (
-            "GpuHeld: GPU 0 of node1 is held by {ns}/holder-0; wait until it ends, delete it, or name another GPU in "
+            "GpuHeld: GPU 0 of node1 is held by {ns}/holder-0; wait until it ends, or name another GPU in "
             "the pod's template or manifest, and make the pod anew; to share it, make both pods anew with annotation "
             'agentaflow.gpu/sharing: "any"'
         ),
@@ -270,7 +270,7 @@ SEVERAL: Final = (
         ("text-14",),
         (
             "GpuHeld: GPU 0 of node1 is held by {ns}/holder-0, GPU 1 by {ns}/holder-1, GPU 2 by {ns}/holder-2, and 2 "
-            "more pods; wait until they end, delete them, or name other GPUs in the pod's template or manifest, and "
+            "more pods; wait until they end, or name other GPUs in the pod's template or manifest, and "
             'make the pod anew; to share, make all of these pods anew with annotation agentaflow.gpu/sharing: "any"'
         ),
         plain(
@@ -282,7 +282,6 @@ SEVERAL: Final = (
         asker("0=node1:0,1,2,3,4\n", literal("0,1,2,3,4")),
         (
             Remedy("wait until they end", ended(*(f"holder-{number}" for number in FIVE))),
-            Remedy("delete them", gone(*(f"holder-{number}" for number in FIVE))),
             Remedy("name other GPUs", anew(asker("0=node1:5,6,7\n", literal("5,6,7"))), given="5,6,7"),
             Remedy(
                 'to share, make all of these pods anew with annotation agentaflow.gpu/sharing: "any"',
@@ -305,6 +304,7 @@ SEVERAL: Final = (
         ),
         "0,1,2,3,4",
         transient=("GpuHeld: ",),
+        also=(Remedy("deletion", gone(*(f"holder-{number}" for number in FIVE))),),
     ),
 )
 
@@ -366,51 +366,50 @@ PLUGINS: Final = (
         ("limit-4",),
         (
             "GpuHeld: GPUs of node1 are held by {ns}/holder-0 of the device plugin's choice, and it is unknown "
-            "whether these are the pod's; wait until it ends, delete it, or add a limit of nvidia.com/gpu or name "
+            "whether these are the pod's; wait until it ends, or add a limit of nvidia.com/gpu or name "
             "another node in the pod's template or manifest, and make the pod anew"
         ),
         cluster(PLUGIN, holder(OTHER, reading(), limits=ONE)),
         asker("0=node1:1\n", literal("1")),
         (
             Remedy("wait until it ends", ended()),
-            Remedy("delete it", gone()),
             Remedy("add a limit of nvidia.com/gpu", anew(asker("0=node1:1\n", reading(), limits=ONE)), given="0"),
             Remedy(
                 "name another node", Steps(added(node("node2")), anew(asker("0=node2:1\n", literal("1")))), node="node2"
             ),
         ),
         "1",
+        also=(Remedy("deletion", gone()),),
     ),
     Case(
         "a pod that names a device waits for another scheduler's pod with one of the device plugin",
         ("limit-4",),
         (
             "GpuHeld: GPUs of node1 are held by {ns}/foreign-0 of the device plugin's choice, and it is unknown "
-            "whether these are the pod's; wait until it ends, delete it, or add a limit of nvidia.com/gpu or name "
+            "whether these are the pod's; wait until it ends, or add a limit of nvidia.com/gpu or name "
             "another node in the pod's template or manifest, and make the pod anew"
         ),
         cluster(PLUGIN, foreign(limits=ONE)),
         asker(),
         (
             Remedy("wait until it ends", ended("foreign-0")),
-            Remedy("delete it", gone("foreign-0")),
             Remedy("add a limit of nvidia.com/gpu", anew(asker(LINE, reading(), limits=ONE))),
             Remedy("name another node", Steps(added(node("node2")), anew(asker("0=node2:0\n"))), node="node2"),
         ),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
     Case(
         "a pod that asks the device plugin waits for a pod that names a device",
         ("limit-4",),
         (
             "GpuHeld: GPUs of node1 are held by {ns}/holder-0 by name, and it is unknown whether these are the "
-            "pod's; wait until it ends, delete it, or leave out the limit of nvidia.com/gpu or name another node in "
+            "pod's; wait until it ends, or leave out the limit of nvidia.com/gpu or name another node in "
             "the pod's template or manifest, and make the pod anew"
         ),
         cluster(PLUGIN, holder(by("1"), literal("1"))),
         asker(LINE, reading(), limits=ONE),
         (
             Remedy("wait until it ends", ended()),
-            Remedy("delete it", gone()),
             Remedy("leave out the limit of nvidia.com/gpu", anew(asker())),
             Remedy(
                 "name another node",
@@ -418,6 +417,7 @@ PLUGINS: Final = (
                 node="node2",
             ),
         ),
+        also=(Remedy("deletion", gone()),),
     ),
     Case(
         "a node without device plugin and inventory has no devices if another node has a device plugin",

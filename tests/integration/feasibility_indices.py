@@ -52,26 +52,26 @@ INDICES: Final = (
         "a pod waits for an index that another pod holds, and the message names the holder",
         ("index-10",),
         (
-            "IndexHeld: index 0 of this workload is held by {ns}/holder; wait until it ends, delete it, or write "
+            "IndexHeld: index 0 of this workload is held by {ns}/holder; wait until it ends, or write "
             "another index in the pod's template or manifest, and make the pod anew"
         ),
         plain(pod("holder", LINE, literal("0"), annotations=ZERO)),
         asker(),
         (
             Remedy("wait until it ends", ended("holder")),
-            Remedy("delete it", gone("holder")),
             Remedy(
                 "write another index",
                 anew(pod("asker-0", LINES, literal("1"), annotations={"agentaflow.gpu/index": "1"})),
                 given="1",
             ),
         ),
+        also=(Remedy("deletion", gone("holder")),),
     ),
     Case(
         "a surge pod with a static index waits for the old pod",
         ("index-10",),
         (
-            "IndexHeld: index 0 of this workload is held by {ns}/train-5d5f-b7b7b; wait until it ends, delete it, or "
+            "IndexHeld: index 0 of this workload is held by {ns}/train-5d5f-b7b7b; wait until it ends, or "
             "write another index in the pod's template or manifest, and make the pod anew; a rolling update needs "
             "maxUnavailable of at least 1"
         ),
@@ -79,7 +79,6 @@ INDICES: Final = (
         replica("train", "77cc", "c7c7c", LINE, annotations=ZERO),
         (
             Remedy("wait until it ends", ended("train-5d5f-b7b7b")),
-            Remedy("delete it", gone("train-5d5f-b7b7b")),
             Remedy(
                 "write another index",
                 anew(
@@ -91,6 +90,7 @@ INDICES: Final = (
             ),
             Remedy("a rolling update needs maxUnavailable of at least 1", gone("train-5d5f-b7b7b")),
         ),
+        also=(Remedy("deletion", gone("train-5d5f-b7b7b")),),
     ),
     Case(
         "an index stays held by a pod whose node was deleted, until Kubernetes removes the pod",

@@ -107,142 +107,149 @@ IDENTITY: Final = (
     Case(
         "a pod waits for a cordoned node",
         ("fit-3",),
-        "NodeUnschedulable: cannot use node node1: it is cordoned; kubectl uncordon node1",
+        (
+            "NodeUnschedulable: cannot use node node1: it is cordoned; wait until it is uncordoned, or name another "
+            "node in the pod's template or manifest, and make the pod anew"
+        ),
         cluster(node("node1", unschedulable=True)),
         asker(),
-        (Remedy("kubectl uncordon node1"),),
+        (
+            Remedy("wait until it is uncordoned", patched({"spec": {"unschedulable": None}})),
+            another_node(),
+        ),
+        also=(Remedy("kubectl uncordon node1"),),
     ),
     Case(
         "the message names a taint that is not tolerated",
         ("fit-4",),
         (
             "TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "
-            '"maintenance=today:NoSchedule"; remove it: kubectl taint node node1 maintenance:NoSchedule-, or add a '
-            "toleration or name another node in the pod's template or manifest, and make the pod anew"
+            '"maintenance=today:NoSchedule"; add a toleration or name another node in the pod\'s template or '
+            "manifest, and make the pod anew"
         ),
         cluster(node("node1", taints=(TAINT,))),
         asker(tolerations=[{"key": "maintenance", "operator": "Equal", "value": "tomorrow"}]),
         (
-            Remedy("remove it: kubectl taint node node1 maintenance:NoSchedule-"),
             Remedy(
                 "add a toleration",
                 anew(asker(tolerations=[{"key": "maintenance", "operator": "Equal", "value": "today"}])),
             ),
             another_node(),
         ),
+        also=(Remedy("kubectl taint node node1 maintenance:NoSchedule-"),),
     ),
     Case(
         "a NoExecute taint prevents new pods too",
         ("fit-4",),
         (
             "TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "
-            '"example.com/leaving:NoExecute"; remove it: kubectl taint node node1 example.com/leaving:NoExecute-, or '
-            "add a toleration or name another node in the pod's template or manifest, and make the pod anew"
+            '"example.com/leaving:NoExecute"; add a toleration or name another node in the pod\'s template or '
+            "manifest, and make the pod anew"
         ),
         cluster(node("node1", taints=(LEAVING,))),
         asker(tolerations=[{"key": "example.com/leaving", "operator": "Exists", "effect": "NoSchedule"}]),
         (
-            Remedy("remove it: kubectl taint node node1 example.com/leaving:NoExecute-"),
             Remedy("add a toleration", anew(asker(tolerations=[{"key": "example.com/leaving", "operator": "Exists"}]))),
             another_node(),
         ),
+        also=(Remedy("kubectl taint node node1 example.com/leaving:NoExecute-"),),
     ),
     Case(
         "a pod with a node selector waits for the label",
         ("fit-5",),
         (
-            'NodeAffinityMismatch: cannot use node node1: the pod\'s nodeSelector asks for "tier=gold", which it does '
-            "not have; label the node: kubectl label node node1 tier=gold, or correct nodeSelector or name another "
-            "node in the pod's template or manifest, and make the pod anew"
+            'NodeAffinityMismatch: cannot use node node1: the pod\'s nodeSelector asks for "tier=gold", which it '
+            "does not have; correct nodeSelector or name another node in the pod's template or manifest, and make "
+            "the pod anew"
         ),
         plain(),
         asker(nodeSelector={"tier": "gold"}),
         (
-            Remedy("label the node: kubectl label node node1 tier=gold"),
             Remedy("correct nodeSelector", anew(asker())),
             another_node(),
         ),
+        also=(Remedy("kubectl label node node1 tier=gold"),),
     ),
     Case(
         "a pod with a node selector waits for another value of the label",
         ("fit-5",),
         (
             'NodeAffinityMismatch: cannot use node node1: the pod\'s nodeSelector asks for "tier=gold", and it has '
-            '"tier=bronze"; label the node: kubectl label node node1 tier=gold --overwrite, or correct nodeSelector '
-            "or name another node in the pod's template or manifest, and make the pod anew"
+            '"tier=bronze"; correct nodeSelector or name another node in the pod\'s template or manifest, and make '
+            "the pod anew"
         ),
         cluster(node("node1", labels={"tier": "bronze"})),
         asker(nodeSelector={"tier": "gold"}),
         (
-            Remedy("label the node: kubectl label node node1 tier=gold --overwrite"),
             Remedy("correct nodeSelector", anew(asker(nodeSelector={"tier": "bronze"}))),
             another_node(),
         ),
+        also=(Remedy("kubectl label node node1 tier=gold --overwrite"),),
     ),
     Case(
         "a selector that no node matches has a higher rank than a held GPU",
         ("fit-5", "text-14"),
         (
-            'NodeAffinityMismatch: cannot use node node1: the pod\'s nodeSelector asks for "tier=gold", which it does '
-            "not have; label the node: kubectl label node node1 tier=gold, or correct nodeSelector or name another "
-            "node in the pod's template or manifest, and make the pod anew"
+            'NodeAffinityMismatch: cannot use node node1: the pod\'s nodeSelector asks for "tier=gold", which it '
+            "does not have; correct nodeSelector or name another node in the pod's template or manifest, and make "
+            "the pod anew"
         ),
         plain(holder()),
         asker(nodeSelector={"tier": "gold"}),
         (
-            Remedy("label the node: kubectl label node node1 tier=gold", then=gone()),
             Remedy("correct nodeSelector", Steps(gone(), anew(asker()))),
             another_node(),
         ),
         transient=("GpuHeld: ", "terminating since"),
+        also=(Remedy("kubectl label node node1 tier=gold", then=gone()),),
     ),
     Case(
         "a pod with required node affinity waits for the label",
         ("fit-6",),
         (
             "NodeAffinityMismatch: cannot use node node1: the pod's required node affinity does not allow it, \"tier "
-            'In gold, silver" does not hold; label the node: kubectl label node node1 tier=gold, or correct the '
-            "affinity or name another node in the pod's template or manifest, and make the pod anew"
+            "In gold, silver\" does not hold; correct the affinity or name another node in the pod's template or "
+            "manifest, and make the pod anew"
         ),
         plain(),
         asker(affinity=_tier("In", "gold", "silver")),
         (
-            Remedy("label the node: kubectl label node node1 tier=gold"),
             Remedy("correct the affinity", anew(asker())),
             another_node(),
         ),
+        also=(Remedy("kubectl label node node1 tier=gold"),),
     ),
     Case(
         "required node affinity compares numbers",
         ("fit-6",),
         (
             "NodeAffinityMismatch: cannot use node node1: the pod's required node affinity does not allow it, \"tier "
-            'Gt 3" does not hold; label the node: kubectl label node node1 tier=VALUE --overwrite, or correct the '
-            "affinity or name another node in the pod's template or manifest, and make the pod anew"
+            "Gt 3\" does not hold; correct the affinity or name another node in the pod's template or manifest, and "
+            "make the pod anew"
         ),
         cluster(node("node1", labels={"tier": "3"})),
         asker(affinity=_tier("Gt", "3")),
         (
-            Remedy("label the node: kubectl label node node1 tier=VALUE --overwrite", values=(("VALUE", "4"),)),
             Remedy("correct the affinity", anew(asker(affinity=_tier("Gt", "2")))),
             another_node(),
         ),
+        also=(Remedy("kubectl label node node1 tier=VALUE --overwrite", values=(("VALUE", "4"),)),),
     ),
     Case(
         "required node affinity may require that a label is absent",
         ("fit-6",),
         (
             "NodeAffinityMismatch: cannot use node node1: the pod's required node affinity does not allow it, \"tier "
-            'DoesNotExist" does not hold; label the node: kubectl label node node1 tier-, or correct the affinity or '
-            "name another node in the pod's template or manifest, and make the pod anew"
+            "DoesNotExist\" does not hold; correct the affinity or name another node in the pod's template or "
+            "manifest, and make the pod anew"
         ),
         cluster(node("node1", labels={"tier": "bronze"})),
         asker(affinity=_tier("DoesNotExist")),
         (
-            Remedy("label the node: kubectl label node node1 tier-"),
             Remedy("correct the affinity", anew(asker())),
             another_node(),
         ),
+        also=(Remedy("kubectl label node node1 tier-"),),
     ),
 )
 
@@ -252,34 +259,34 @@ ROOM: Final = (
         ("fit-8", "fit-10"),
         (
             "InsufficientResources: cannot fit on node node1: asks for 1 cpu, 3.5 of 4 are used, 0.5 are free; wait "
-            "until pods of that node end, delete some, or lower the request or name another node in the pod's "
+            "until pods of that node end, or lower the request or name another node in the pod's "
             "template or manifest, and make the pod anew"
         ),
         cluster(SMALL, foreign(requests={"cpu": "3500m"})),
         asker(requests={"cpu": "1"}),
         (
             Remedy("wait until pods of that node end", ended("foreign-0")),
-            Remedy("delete some", gone("foreign-0")),
             Remedy("lower the request", anew(asker(requests={"cpu": "500m"}))),
             another_node(),
         ),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
     Case(
         "the message about too little memory has the requested, used and free amounts",
         ("fit-8",),
         (
             "InsufficientResources: cannot fit on node node1: asks for 4Gi of memory, 6Gi of 8Gi are used, 2Gi are "
-            "free; wait until pods of that node end, delete some, or lower the request or name another node in the "
+            "free; wait until pods of that node end, or lower the request or name another node in the "
             "pod's template or manifest, and make the pod anew"
         ),
         cluster(SMALL, holder("0=node1:1\n", literal("1"), requests={"memory": "6Gi"})),
         asker(requests={"memory": "4Gi"}),
         (
             Remedy("wait until pods of that node end", ended()),
-            Remedy("delete some", gone()),
             Remedy("lower the request", anew(asker(requests={"memory": "2Gi"}))),
             another_node(requests={"memory": "4Gi"}),
         ),
+        also=(Remedy("deletion", gone()),),
     ),
     Case(
         "no waiting helps a pod that asks for more memory than its node has",
@@ -303,33 +310,33 @@ ROOM: Final = (
         ("fit-9", "fit-10"),
         (
             "InsufficientResources: cannot fit on node node1: asks for room for 1 pod, 2 of 2 are used, 0 are free; "
-            "wait until pods of that node end, delete some, or name another node in the pod's template or manifest, "
+            "wait until pods of that node end, or name another node in the pod's template or manifest, "
             "and make the pod anew"
         ),
         cluster(SMALL, foreign(), holder("0=node1:1\n", literal("1"))),
         asker(),
         (
             Remedy("wait until pods of that node end", ended("foreign-0")),
-            Remedy("delete some", gone("foreign-0")),
             another_node(),
         ),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
     Case(
         "extended resources are counted",
         ("fit-9", "fit-10"),
         (
             "InsufficientResources: cannot fit on node node1: asks for 2 example.com/fpga, 1 of 2 are used, 1 are "
-            "free; wait until pods of that node end, delete some, or lower the request or name another node in the "
+            "free; wait until pods of that node end, or lower the request or name another node in the "
             "pod's template or manifest, and make the pod anew"
         ),
         cluster(SMALL, foreign(limits={"example.com/fpga": "1"})),
         asker(limits={"example.com/fpga": "2"}),
         (
             Remedy("wait until pods of that node end", ended("foreign-0")),
-            Remedy("delete some", gone("foreign-0")),
             Remedy("lower the request", anew(asker(limits={"example.com/fpga": "1"}))),
             another_node(),
         ),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
     Case(
         "no waiting helps a pod that asks for an extended resource that its node does not have",
@@ -350,34 +357,34 @@ ROOM: Final = (
         ("fit-10",),
         (
             "InsufficientResources: cannot fit on node node1: asks for 1 cpu, 4 of 4 are used, 0 are free; wait until "
-            "pods of that node end, delete some, or lower the request or name another node in the pod's template or "
+            "pods of that node end, or lower the request or name another node in the pod's template or "
             "manifest, and make the pod anew"
         ),
         cluster(SMALL, foreign(requests={"cpu": "4"})),
         asker(requests={"cpu": "1"}),
         (
             Remedy("wait until pods of that node end", lambda namespace: namespace.finish("foreign-0", "Failed")),
-            Remedy("delete some", gone("foreign-0")),
             Remedy("lower the request", anew(asker())),
             another_node(requests={"cpu": "1"}),
         ),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
     Case(
         "the message about a host port in use names the pod that uses it",
         ("fit-7",),
         (
             "PortInUse: cannot use host port 8080/TCP of node node1: {ns}/foreign-0 has it; wait until that pod ends, "
-            "delete it, or take another hostPort or name another node in the pod's template or manifest, and make the "
+            "or take another hostPort or name another node in the pod's template or manifest, and make the "
             "pod anew"
         ),
         plain(foreign(port=8080)),
         asker(port=8080),
         (
             Remedy("wait until that pod ends", ended("foreign-0")),
-            Remedy("delete it", gone("foreign-0")),
             Remedy("take another hostPort", anew(asker(port=8081))),
             another_node(port=8080),
         ),
+        also=(Remedy("deletion", gone("foreign-0")),),
     ),
 )
 

@@ -142,8 +142,8 @@ class Unschedulable(Fault):
     """One reason why a pod cannot be placed now, and the cluster events that may change it.
 
     `detail` follows `what` in the message: numbers that change every minute, or other holders than the first. `beyond`
-    is true if the pod asks for more than there is in all, so that no waiting helps. `command` is the remedy
-    that is a command and needs no choice, if there is one. `blockers` are the pods whose end would cure it.
+    is true if the pod asks for more than there is in all, so that no waiting helps. `command` would cure it
+    and needs no choice, if there is one. `blockers` are the pods whose end would cure it.
     """
 
     cured_by: frozenset[ClusterEvent] = frozenset()

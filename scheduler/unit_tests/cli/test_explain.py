@@ -95,7 +95,9 @@ async def test_all_obstacles_have_their_messages(tmp_path: Path, capsys: pytest.
 
     assert "NodeUnschedulable   cannot use node node1: it is cordoned" in lines
     assert "GpuUnhealthy        cannot use GPU 0 of node1: its monitor reports it unhealthy" in lines
-    assert lines[-2] == "NodeUnschedulable   kubectl uncordon node1"
+    # Opening the node would not help: its GPU is unhealthy.
+    assert not any("kubectl uncordon" in line for line in lines)
+    assert lines[-1] == "No command is both safe and enough: edit the pod's text, or wait."
 
 
 async def test_a_placed_pod_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

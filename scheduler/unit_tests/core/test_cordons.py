@@ -236,6 +236,20 @@ def test_an_explanation_says_by_whom(given: Pod) -> None:
     ]
 
 
+def test_a_command_ends_a_cordon_only_if_it_is_the_only_one() -> None:
+    """Two take the GPUs of the line out of service: the end of one opens nothing."""
+    for cordons, command in (
+        ((cordon("0"),), "kubectl gpu-scheduler uncordon node1:0"),
+        ((cordon("0"), cordon("1")), ""),
+        ((cordon("0"), cordon(ALL_DEVICES)), ""),
+    ):
+        state = ClusterState(having("node1", 8000, 8000, cordons=cordons))
+
+        remedy = explain(pod("train-0", "0=node1:0,1"), state.cluster, {}).remedy
+        assert remedy is not None
+        assert [each.command for each in remedy.steps] == [command]
+
+
 def test_a_cordon_ends_by_the_wall_clock() -> None:
     """It is reported once; one without an end, or with an end that cannot be read, stays."""
     cordons, ends = Cordons(), cordon("0", until=UNTIL)

@@ -310,7 +310,10 @@ NODE_FAULTS = {
     ),
     "a cordoned node, named by its alias": (
         nodes(node("vmss2", unschedulable=True, alias="node2")),
-        "NodeUnschedulable: cannot use node vmss2: it is cordoned; kubectl uncordon vmss2",
+        (
+            "NodeUnschedulable: cannot use node vmss2: it is cordoned; wait until it is uncordoned, or name another "
+            "node in the pod's template or manifest, and make the pod anew"
+        ),
         {exists("node2"), exists("vmss2"), NodeChanged("vmss2", Aspect.UNSCHEDULABLE)},
     ),
 }

@@ -141,7 +141,7 @@ SENTENCES: dict[str, Row] = {
         {},
         (
             "NodeUnschedulable: cannot get 1 GPU: cannot use node node2: it is cordoned "
-            "(and so on 1 more node with such GPUs); kubectl uncordon node2"
+            "(and so on 1 more node with such GPUs); wait until it is uncordoned"
         ),
     ),
     "tainted nodes": (
@@ -151,8 +151,7 @@ SENTENCES: dict[str, Row] = {
         (
             "TaintNotTolerated: cannot get 1 GPU: cannot use node node2: the pod does not tolerate its taint "
             '"dedicated=ml:NoSchedule" (and so on 2 more nodes with such GPUs); '
-            "remove it: kubectl taint node node2 dedicated:NoSchedule-, "
-            "or add a toleration in the pod's template or manifest, and make the pod anew"
+            "add a toleration in the pod's template or manifest, and make the pod anew"
         ),
     ),
     "another zone": (
@@ -161,8 +160,8 @@ SENTENCES: dict[str, Row] = {
         {"constraints": SchedulingConstraints({"zone": "a"})},
         (
             "NodeAffinityMismatch: cannot get 1 GPU: cannot use node node2: the pod's nodeSelector asks for "
-            '"zone=a", which it does not have; label the node: kubectl label node node2 zone=a, '
-            "or correct nodeSelector in the pod's template or manifest, and make the pod anew"
+            '"zone=a", which it does not have; '
+            "correct nodeSelector in the pod's template or manifest, and make the pod anew"
         ),
     ),
     "too little cpu": (
@@ -181,7 +180,7 @@ SENTENCES: dict[str, Row] = {
         {},
         (
             "InsufficientResources: cannot get 1 GPU: cannot fit on node node1: asks for room for 1 pod, "
-            "2 of 1 are used, 0 are free; wait until pods of that node end or delete some"
+            "2 of 1 are used, 0 are free; wait until pods of that node end"
         ),
     ),
     "a port that another pod uses": (
@@ -190,7 +189,7 @@ SENTENCES: dict[str, Row] = {
         {"resource_request": ResourceRequest(ports=frozenset({WEB}))},
         (
             "PortInUse: cannot get 1 GPU: cannot use host port 80/TCP of node node1: other/web has it; "
-            "wait until that pod ends, delete it, or take another hostPort in the pod's template or manifest, "
+            "wait until that pod ends, or take another hostPort in the pod's template or manifest, "
             "and make the pod anew"
         ),
     ),

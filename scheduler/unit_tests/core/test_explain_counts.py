@@ -15,7 +15,7 @@ from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm, SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
@@ -235,6 +235,69 @@ def test_the_remedy_deletes_the_fewest_holders(pending: Pod, node1: Node, held: 
     if command:
         left = tuple(each for each in held if each.ref.name not in command.split())
         assert isinstance(explained(pending, node1, held=left).decision, Bind)
+
+
+def test_a_node_without_such_gpus_is_not_opened() -> None:
+    """No node has the model. The control plane comes first by its name, and opening it would give the pod nothing."""
+    closed = node("control-plane", taints=(Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule"),))
+    dedicated = having("b", 1, unschedulable=True, taints=(Taint("dedicated", "ml", "NoSchedule"),))
+    for known in ((closed,), (dedicated,), (closed, dedicated, having("node1", 1))):
+        found = explained(asking(type="H100"), *known)
+
+        assert found.remedy is not None
+        assert [(each.reasons, each.command) for each in found.remedy.steps] == [((Reason.GPU_NOT_FOUND,), "")]
+        assert (found.remedy.node, found.remedy.line) == ("", "")
+
+
+HARMLESS: dict[str, tuple[Pod, Node, tuple[Pod, ...]]] = {
+    "its GPUs are unhealthy": (
+        asking(),
+        having("node1", 1, readings={0: SICK}, unschedulable=True, taints=(Taint("dedicated", "ml", "NoSchedule"),)),
+        (),
+    ),
+    "its GPUs are too few, also without their holders": (
+        asking(2),
+        having("node1", 1, unschedulable=True),
+        (holder("0"),),
+    ),
+    "its GPUs are too small, also without their holders": (
+        asking(memory=8192),
+        having("node1", 4096, unschedulable=True),
+        (holder("0"),),
+    ),
+    "the pod asks for other labels besides": (
+        asking(others={"constraints": SchedulingConstraints({"kubernetes.io/hostname": "node2"})}),
+        having("node1", 1),
+        (holder("0"),),
+    ),
+    "it is unknown which of its GPUs is held": (
+        asking(4),
+        node("node1", inventory=Inventory(tuple(map(Device, range(4))))),
+        (holder("GPU-00000000-0000-4000-8000-000000000000"),),
+    ),
+    "a device plugin hands out its GPUs to others besides": (
+        asking(),
+        having("node1", 1, 1, advertised=2, allocatable={GPU: 2, "cpu": 8000, "pods": 110}),
+        (
+            holder("0"),
+            running("a", "node1", "0=node1:0", gpu_limits=(("main", 1),), resource_request=ResourceRequest({GPU: 1})),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pending", "node1", "held"), HARMLESS.values(), ids=HARMLESS)
+def test_nothing_is_done_to_a_node_and_its_pods_in_vain(pending: Pod, node1: Node, held: tuple[Pod, ...]) -> None:
+    """No command deletes a pod or opens the node if the pod could not be placed there afterwards."""
+    found = explained(pending, node1, held=held)
+
+    assert isinstance(found.decision, Wait)
+    assert found.remedy is not None
+    assert [each.command for each in found.remedy.steps if each.command] == []
+    words = [found.decision.message, *(each.remedy for each in found.remedy.steps)]
+    assert not any(
+        word in text for text in words for word in ("delete", "taint node", "label node", "kubectl uncordon")
+    )
 
 
 def test_no_pod_is_deleted_for_what_a_claim_holds() -> None:

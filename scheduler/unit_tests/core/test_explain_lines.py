@@ -17,7 +17,7 @@ from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
 from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
-from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
+from gpu_scheduler.core.pods.pod import ANY_ADDRESS, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, RankedReason, Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from unit_tests.core.build import (
@@ -96,6 +96,8 @@ def test_all_obstacles_are_named_once_and_the_first_is_the_decision(faults: froz
         assert isinstance(found.decision, Refuse) == (named[0][0] in REFUSED_AT_ADMISSION)
         assert found.remedy is not None
         assert {reason for step in found.remedy.steps for reason in step.reasons} == {reason for reason, _ in named}
+        commands = [step.command for step in found.remedy.steps]
+        assert all(commands) or not any(commands)
     else:
         assert isinstance(found.decision, Bind)
         assert found.remedy is None
@@ -350,6 +352,134 @@ def test_the_remedy_has_steps_for_all_obstacles(
     assert {each.remedy for each in found.remedy.steps} <= {each.remedy for each in found.places[0].obstacles}
 
 
+BY_UUID = node("node1", inventory=Inventory((Device(0, UUIDS.devices[0].uuid), Device(1, GPU_1))))
+NO_GPU = "GPU-99999999-0000-4000-8000-000000000000"
+
+
+def test_no_pod_holds_a_gpu_that_the_node_does_not_have() -> None:
+    """Two pods hold GPUs of the node by number. The inventory has all UUIDs, so none of them is the one of the line."""
+    first, second = running("a-0", "node1", "0=node1:0"), running("b-0", "node1", "0=node1:1")
+    found = explained(pod("train-0", f"0=node1:{NO_GPU}", owner=OTHER), first, second, known=nodes(BY_UUID))
+
+    (place,) = found.places
+    assert place.devices == (answer(NO_GPU, DeviceUse.MISSING, "the node's inventory does not have it"),)
+    assert [each.reason for each in place.obstacles] == [Reason.GPU_NOT_FOUND]
+    assert steps(found.remedy) == [step(Reason.GPU_NOT_FOUND, "")]
+
+
+def test_of_the_gpus_of_a_line_only_one_that_exists_is_held() -> None:
+    """Its holder is an obstacle, but its end alone would not place the pod, so it is not to be deleted."""
+    found = explained(pod("train-0", "0=node1:1,7"), HOLDER)
+
+    (place,) = found.places
+    assert [(each.reason, each.what) for each in place.obstacles] == [
+        (Reason.GPU_NOT_FOUND, "cannot find GPU 7 on node node1: its inventory has GPUs 0 to 3"),
+        (Reason.GPU_HELD, "GPU 1 of node1 is held by default/other-0"),
+    ]
+    assert steps(found.remedy) == [step(Reason.GPU_NOT_FOUND, ""), step(Reason.GPU_HELD, "")]
+
+
+PLUGIN = four("node1", advertised=4, allocatable={"nvidia.com/gpu": 4})
+LIMIT: dict[str, Any] = {"gpu_limits": (("main", 1),), "resource_request": ResourceRequest({"nvidia.com/gpu": 1})}
+HARMLESS: dict[str, tuple[Pod, tuple[Pod, ...], Node, list[Reason]]] = {
+    "pods that name their GPUs in another way, of a node whose UUIDs are unknown": (
+        pod("train-0", f"0=node1:{NO_GPU}"),
+        (HOLDER, running("b-0", "node1", "0=node1:2", owner=OTHER)),
+        four("node1"),
+        [Reason.GPU_HELD],
+    ),
+    "a pod that names a GPU, for one whose GPU a device plugin chooses": (
+        pod("train-0", "0=node1:0", **LIMIT),
+        (HOLDER,),
+        PLUGIN,
+        [Reason.GPU_HELD],
+    ),
+    "a pod whose GPU a device plugin chose, for one that names a GPU": (
+        pod("train-0", "0=node1:0"),
+        (running("b-0", "node1", "0=node1:0", owner=OTHER, **LIMIT),),
+        PLUGIN,
+        [Reason.GPU_HELD],
+    ),
+    "the holder of an unhealthy GPU": (
+        pod("train-0", "0=node1:1"),
+        (HOLDER,),
+        four("node1", readings=SICK),
+        [Reason.GPU_UNHEALTHY, Reason.GPU_HELD],
+    ),
+    "the holder of a GPU, if another of the line is unhealthy, and the node is closed besides": (
+        pod("train-0", "0=node1:0,1"),
+        (running("b-0", "node1", "0=node1:0", owner=OTHER),),
+        four("node1", readings=SICK, unschedulable=True, taints=TAINTED),
+        [Reason.TAINT_NOT_TOLERATED, Reason.NODE_UNSCHEDULABLE, Reason.GPU_UNHEALTHY, Reason.GPU_HELD],
+    ),
+    "the holder of a GPU of a node that is not Ready": (
+        pod("train-0", "0=node1:1"),
+        (HOLDER,),
+        four("node1", ready=False),
+        [Reason.GPU_HELD, Reason.NODE_NOT_READY],
+    ),
+    "the holder of a GPU of the control plane": (
+        pod("train-0", "0=node1:1"),
+        (HOLDER,),
+        four("node1", taints=(Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule"),)),
+        [Reason.TAINT_NOT_TOLERATED, Reason.GPU_HELD],
+    ),
+    "the holder of a GPU of a node that is too small": (
+        pod("train-0", "0=node1:1", resource_request=ResourceRequest({"cpu": 9000})),
+        (HOLDER,),
+        four("node1", allocatable={"cpu": 8000}),
+        [Reason.INSUFFICIENT_RESOURCES, Reason.GPU_HELD],
+    ),
+    "the old pod of a rolling update, which has another map": (
+        pod("other-1", "1=node1:1", owner=OTHER),
+        (HOLDER,),
+        four("node1"),
+        [Reason.GPU_HELD],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pending", "held", "node1", "expected"), HARMLESS.values(), ids=HARMLESS)
+def test_no_pod_is_to_be_deleted_whose_end_would_not_place_this_one(
+    pending: Pod, held: tuple[Pod, ...], node1: Node, expected: list[Reason]
+) -> None:
+    """Nor is anything else done to the node: neither as a command nor in the words of a remedy."""
+    found = explained(pending, *held, known=nodes(node1))
+
+    assert steps(found.remedy) == [step(each, "") for each in expected]
+    assert found.remedy is not None
+    for each in found.remedy.steps:
+        assert "delete" not in each.remedy
+        assert "kubectl taint" not in each.remedy
+        assert "kubectl uncordon" not in each.remedy
+    assert isinstance(found.decision, Wait)
+    assert "delete" not in found.decision.message
+
+
+def test_nothing_is_deleted_for_a_gpu_that_a_pod_and_a_claim_hold() -> None:
+    """The claim of others keeps one of the two GPUs when the pod is gone."""
+    known = nodes(BY_UUID)
+    claim = AllocatedClaim("team", "training", "uid-of-team", (device_id("node1", GPU_1),))
+    first = running("a-0", "node1", "0=node1:0", owner=OTHER)
+    cluster = Cluster(claimed(ledger(first, known=known), known, claim), known, Volumes(), POLICY)
+    found = explain(pod("train-0", "0=node1:0,1"), cluster, {})
+
+    assert steps(found.remedy) == [step(Reason.GPU_HELD, "")]
+
+
+def test_all_pods_that_have_the_ports_are_deleted() -> None:
+    """One that is left has a port that the pod needs."""
+    ports = [HostPort("TCP", ANY_ADDRESS, number) for number in (80, 81)]
+    holders = [
+        running(f"p{port.port}", "node1", None, owner=None, resource_request=ResourceRequest(ports=frozenset({port})))
+        for port in ports
+    ]
+    asking = pod("train-0", "0=node1:0", resource_request=ResourceRequest(ports=frozenset(ports)))
+    found = explained(asking, *holders)
+
+    assert steps(found.remedy) == [step(Reason.PORT_IN_USE, "kubectl delete pod -n default p80 p81")]
+
+
 def test_a_command_quotes_what_the_pods_author_wrote() -> None:
     """An operator copies the command: no text of a tenant may become another command."""
     hostile = SchedulingConstraints(selector={"zone": "a; kubectl delete ns prod"})
@@ -436,15 +566,17 @@ def test_a_pod_that_takes_any_line_has_all_free_lines_the_nearest_first() -> Non
 
 
 def test_if_no_line_is_free_the_holders_of_all_lines_are_named() -> None:
-    """The step is that of the nearest line; the pod itself waits because no line is free."""
+    """The steps are those of the nearest line; the pod itself waits because no line is free.
+
+    No running replica is to be deleted so that its twin starts: their controller would make it anew.
+    """
     replica = pod("web-1-xyz", "0=node1:0", **REPLICA)
     first = bound(pod("web-1-abc", "0=node1:0", **REPLICA), placed("node1", "0", 0))
     found = explained(replica, first)
 
     assert [each.reason for each in found.of_pod] == [Reason.NO_FREE_INDEX]
     assert [each.reason for each in found.places[0].obstacles] == [Reason.INDEX_HELD, Reason.GPU_HELD]
-    held_by = "kubectl delete pod -n default web-1-abc"
-    assert steps(found.remedy) == [((Reason.INDEX_HELD, Reason.GPU_HELD), held_by, "")]
+    assert steps(found.remedy) == [step(Reason.INDEX_HELD, ""), step(Reason.GPU_HELD, "")]
 
 
 def test_lines_that_are_claimed_leave_the_reason_of_the_pod() -> None:

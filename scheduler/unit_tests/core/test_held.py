@@ -164,7 +164,7 @@ HELD = {
         running("train-3", "node4"),
         READY,
         (
-            "GpuHeld: GPU 3 of node4 is held by default/train-3; wait until it ends, delete it, or name another GPU in "
+            "GpuHeld: GPU 3 of node4 is held by default/train-3; wait until it ends, or name another GPU in "
             "the pod's template or manifest, and make the pod anew; to share it, make both pods anew with annotation "
             'agentaflow.gpu/sharing: "any"'
         ),
@@ -174,7 +174,7 @@ HELD = {
         running("train-3", "node4", f"3=node4:{UUID}"),
         READY,
         (
-            f"GpuHeld: GPU 3 of node4, as {UUID}, is held by default/train-3; wait until it ends, delete it, or name "
+            f"GpuHeld: GPU 3 of node4, as {UUID}, is held by default/train-3; wait until it ends, or name "
             "another GPU by its UUID in the pod's template or manifest, and make the pod anew; to share it, make both "
             'pods anew with annotation agentaflow.gpu/sharing: "any"'
         ),
@@ -212,7 +212,7 @@ HELD = {
         running("train-3", "node4"),
         READY,
         (
-            "IndexHeld: index 3 of this workload is held by default/train-3; wait until it ends, delete it, or write "
+            "IndexHeld: index 3 of this workload is held by default/train-3; wait until it ends, or write "
             "another index in the pod's template or manifest, and make the pod anew; "
             "a rolling update needs maxUnavailable of at least 1"
         ),
@@ -232,7 +232,7 @@ HELD = {
         running("y-3", "node4", owner=None),
         READY,
         (
-            "IndexHeld: index 3 of this workload is held by default/y-3; wait until it ends, delete it, or write "
+            "IndexHeld: index 3 of this workload is held by default/y-3; wait until it ends, or write "
             "another index in the pod's template or manifest, and make the pod anew"
         ),
     ),
@@ -241,7 +241,7 @@ HELD = {
         running("train-3", "node4", annotations=OBSERVER),
         READY,
         (
-            "IndexHeld: index 3 of this workload is held by default/train-3; wait until it ends, delete it, or write "
+            "IndexHeld: index 3 of this workload is held by default/train-3; wait until it ends, or write "
             "another index in the pod's template or manifest, and make the pod anew; "
             "a rolling update needs maxUnavailable of at least 1"
         ),
@@ -271,7 +271,7 @@ MORE = {
     "the remedy is about all of them": (
         (("b", "0"), ("c", "2")),
         (
-            "GPU 0 of node1 is held by b/x-0, GPU 2 by c/x-0; wait until they end, delete them, or name other GPUs "
+            "GPU 0 of node1 is held by b/x-0, GPU 2 by c/x-0; wait until they end, or name other GPUs "
             "in the pod's template or manifest, and make the pod anew; to share, make all of these pods anew with "
             'annotation agentaflow.gpu/sharing: "any"'
         ),

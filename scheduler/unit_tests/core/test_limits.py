@@ -167,7 +167,7 @@ def test_foreign_pods_use_devices_of_a_plugin() -> None:
     assert isinstance(decision, Wait)
     assert decision.message == (
         "GpuHeld: GPUs of node1 are held by other/web of the device plugin's choice, and it is unknown whether these "
-        "are the pod's; wait until it ends, delete it, or add a limit of nvidia.com/gpu "
+        "are the pod's; wait until it ends, or add a limit of nvidia.com/gpu "
         "or name another node in the pod's template or manifest, and make the pod anew"
     )
     assert held.forget_foreign_pod(foreign) & decision.cured_by

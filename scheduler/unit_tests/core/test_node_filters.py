@@ -95,12 +95,12 @@ UNUSABLE = {
     ),
     "a cordoned node that is not Ready": (
         replace(NODE, ready=False, unschedulable=True),
-        "NodeUnschedulable: cannot use node node1: it is cordoned; kubectl uncordon node1",
+        "NodeUnschedulable: cannot use node node1: it is cordoned; wait until it is uncordoned, " + ANEW,
         changed(Aspect.UNSCHEDULABLE),
     ),
     "a cordoned node": (
         replace(NODE, unschedulable=True),
-        "NodeUnschedulable: cannot use node node1: it is cordoned; kubectl uncordon node1",
+        "NodeUnschedulable: cannot use node node1: it is cordoned; wait until it is uncordoned, " + ANEW,
         changed(Aspect.UNSCHEDULABLE),
     ),
 }
@@ -141,8 +141,7 @@ BARRED = {
         (ML,),
         (
             'TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "dedicated=ml:NoSchedule"; '
-            "remove it: kubectl taint node node1 dedicated:NoSchedule-, "
-            f"or add a toleration {ANEW}"
+            f"add a toleration {ANEW}"
         ),
     ),
     "a taint of effect NoExecute": (
@@ -150,8 +149,7 @@ BARRED = {
         (
             "TaintNotTolerated: cannot use node node1: the pod does not tolerate its taint "
             '"node.kubernetes.io/not-ready:NoExecute"; '
-            "remove it: kubectl taint node node1 node.kubernetes.io/not-ready:NoExecute-, "
-            f"or add a toleration {ANEW}"
+            f"add a toleration {ANEW}"
         ),
     ),
 }
@@ -189,69 +187,121 @@ def test_a_node_that_is_selected(given: Pod) -> None:
     assert node_selected(given, NODE) is None
 
 
-def remedy_of_mismatch(label: str, field: str) -> str:
-    labelled = f"label the node: kubectl label node node1 {label}, or " if label else ""
-    return f"{labelled}correct {field} {ANEW}"
-
-
 MISMATCH = {
     "a label with another value": (
         constrained(selector={"zone": "a", "disk": "hdd"}),
         'nodeSelector asks for "disk=hdd", and it has "disk=ssd"',
-        remedy_of_mismatch("disk=hdd --overwrite", "nodeSelector"),
+        "nodeSelector",
+        "kubectl label node node1 disk=hdd --overwrite",
     ),
     "a label that the node does not have": (
         constrained(selector={"rack": "7"}),
         'nodeSelector asks for "rack=7", which it does not have',
-        remedy_of_mismatch("rack=7", "nodeSelector"),
+        "nodeSelector",
+        "kubectl label node node1 rack=7",
     ),
     "an affinity to nodes with another value": (
         constrained(affinity=(NodeSelectorTerm((SSD, NodeSelectorRequirement("zone", "NotIn", ("a",)))),)),
         'required node affinity does not allow it, "zone NotIn a" does not hold',
-        remedy_of_mismatch("zone-", "the affinity"),
+        "the affinity",
+        "kubectl label node node1 zone-",
     ),
     "an affinity to nodes without a label": (
         constrained(affinity=(NodeSelectorTerm((NodeSelectorRequirement("zone", "DoesNotExist"),)),)),
         'required node affinity does not allow it, "zone DoesNotExist" does not hold',
-        remedy_of_mismatch("zone-", "the affinity"),
+        "the affinity",
+        "kubectl label node node1 zone-",
     ),
     "an affinity to nodes with any value": (
         constrained(affinity=(NodeSelectorTerm((NodeSelectorRequirement("rack", "Exists"),)),)),
         'required node affinity does not allow it, "rack Exists" does not hold',
-        remedy_of_mismatch("rack=VALUE", "the affinity"),
+        "the affinity",
+        "",
     ),
     "an affinity to a node of another name, which no label can be": (
         constrained(affinity=(NodeSelectorTerm((), (NodeSelectorRequirement("metadata.name", "In", ("node9",)),)),)),
         'required node affinity does not allow it, "metadata.name In node9" does not hold',
-        remedy_of_mismatch("", "the affinity"),
+        "the affinity",
+        "",
     ),
     "an affinity of which no term matches": (
         constrained(affinity=(NodeSelectorTerm(), NodeSelectorTerm((HDD,)), NodeSelectorTerm((HDD,)))),
         ('required node affinity does not allow it, "disk In hdd" does not hold, and none of its other 2 matches'),
-        remedy_of_mismatch("disk=hdd --overwrite", "the affinity"),
+        "the affinity",
+        "kubectl label node node1 disk=hdd --overwrite",
     ),
     "an affinity without terms": (
         constrained(affinity=()),
         "required node affinity does not allow it, it has no term that could match",
-        remedy_of_mismatch("", "the affinity"),
+        "the affinity",
+        "",
     ),
     "a selector is checked before an affinity": (
         constrained(selector={"rack": "7"}, affinity=()),
         'nodeSelector asks for "rack=7", which it does not have',
-        remedy_of_mismatch("rack=7", "nodeSelector"),
+        "nodeSelector",
+        "",
     ),
 }
 
 
 @pytest.mark.promise("fit-5", "fit-6")
-@pytest.mark.parametrize(("given", "why", "remedy"), MISMATCH.values(), ids=MISMATCH)
-def test_a_node_that_is_not_selected(given: Pod, why: str, remedy: str) -> None:
-    """The message quotes the constraint and the remedy; a change of the node's labels requeues the pod."""
+@pytest.mark.parametrize(("given", "why", "field", "command"), MISMATCH.values(), ids=MISMATCH)
+def test_a_node_that_is_not_selected(given: Pod, why: str, field: str, command: str) -> None:
+    """The message quotes the constraint and says what to edit; a change of the node's labels requeues the pod.
+
+    What labels the node is a command beside the message, if one label is enough and needs no choice.
+    """
     unschedulable = node_selected(given, NODE)
 
     assert unschedulable is not None
-    assert unschedulable.message == f"NodeAffinityMismatch: cannot use node node1: the pod's {why}; {remedy}"
+    what = f"NodeAffinityMismatch: cannot use node node1: the pod's {why}"
+    assert unschedulable.message == f"{what}; correct {field} {ANEW}"
+    assert unschedulable.command == command
     assert unschedulable.cured_by == changed(Aspect.LABELS)
+
+
+OWNED = {
+    "of the kubelet": ("kubernetes.io/hostname", "node2"),
+    "of the platform": ("kubernetes.io/os", "windows"),
+    "of the control plane": ("node-role.kubernetes.io/control-plane", ""),
+    "of Kubernetes' sub-projects": ("node.k8s.io/pool", "a"),
+    "of a cloud": ("eks.amazonaws.com/nodegroup", "a"),
+    "of a cloud without a domain": ("agentpool", "a"),
+    "of our monitor": ("agentaflow.gpu/schedulable", "true"),
+    "the alias by which maps name the node": ("gpu-node-name", "node2"),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), OWNED.values(), ids=OWNED)
+def test_no_label_or_taint_that_users_do_not_own_is_to_be_changed(key: str, value: str) -> None:
+    """The pod's text is to be edited: neither message nor command writes or removes what others own."""
+    absent = NodeSelectorTerm((NodeSelectorRequirement(key, "DoesNotExist"),))
+    labelled = replace(NODE, labels={key: "other"})
+    found = (
+        (node_selected(constrained(selector={key: value}), NODE), "correct nodeSelector"),
+        (node_selected(constrained(selector={key: value}), labelled), "correct nodeSelector"),
+        (node_selected(constrained(affinity=(absent,)), labelled), "correct the affinity"),
+        (taints_tolerated(pod(), replace(NODE, taints=(Taint(key, value, "NoSchedule"),))), "add a toleration"),
+    )
+
+    for each, edit in found:
+        assert each is not None
+        assert each.remedy == f"{edit} {ANEW}"
+        assert each.command == ""
+
+
+def test_a_taint_is_removed_by_a_command_only_with_all_the_others() -> None:
+    """One that is left keeps the pod off the node."""
+    old, theirs = Taint("old", "", "NoExecute"), Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule")
+
+    both = taints_tolerated(pod(), replace(NODE, taints=(ML, old)))
+    assert both is not None
+    assert both.command == "kubectl taint node node1 dedicated:NoSchedule- old:NoExecute-"
+
+    one_of_others = taints_tolerated(pod(), replace(NODE, taints=(ML, theirs)))
+    assert one_of_others is not None
+    assert one_of_others.command == ""
 
 
 HALF = ResourceRequest({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
@@ -279,8 +329,8 @@ def test_a_node_that_does_not_count_pods_takes_any_number() -> None:
 
 
 LOWER = f"lower the request {ANEW}"
-WAIT = f"wait until pods of that node end, delete some, or {LOWER}"
-NO_LESS = f"wait until pods of that node end, delete some, {ANEW}"
+WAIT = f"wait until pods of that node end, or {LOWER}"
+NO_LESS = f"wait until pods of that node end, {ANEW}"
 NEVER = f"no waiting helps: {LOWER}"
 
 FULL = {
@@ -406,6 +456,6 @@ def test_a_port_that_is_in_use(given: Pod, what: str) -> None:
 
     assert unschedulable is not None
     assert unschedulable.message == (
-        f"PortInUse: cannot use host port {what}; wait until that pod ends, delete it, or take another hostPort {ANEW}"
+        f"PortInUse: cannot use host port {what}; wait until that pod ends, or take another hostPort {ANEW}"
     )
     assert unschedulable.cured_by == frozenset({ResourceFreed("node1", "ports")})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.output import View
 
+_NO_COMMAND: Final = "No command is both safe and enough: edit the pod's text, or wait.\n"
 _NOBODY: Final = {
     "kind": None,
     "namespace": "",
@@ -143,8 +144,9 @@ def _remedy(view: View) -> str:
     where = f" on {remedy['node']}" if remedy["node"] else ""
     where = where if remedy["index"] is None else f" of line {remedy['index']}{where}"
     steps = _facts((",".join(step["reasons"]), _step(step)) for step in remedy["steps"])
+    none = "" if any(step["command"] for step in remedy["steps"]) or not view["places"] else _NO_COMMAND
     line = f"Or write this line into the map, which is free: {cell(remedy['line'])}\n" if remedy["line"] else ""
-    return f"Smallest remedy{where}:\n{steps}{line}"
+    return f"Smallest remedy{where}:\n{steps}{none}{line}"
 
 
 def _step(step: View) -> str:

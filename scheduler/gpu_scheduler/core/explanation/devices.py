@@ -11,6 +11,7 @@ from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.explanation.explanation import DeviceAnswer, DeviceUse, Holder
 from gpu_scheduler.core.filters import gpu_filters
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, without_claims_of_pods
+from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, Health
 from gpu_scheduler.core.nodes.nodes import Node
@@ -51,13 +52,14 @@ def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) 
     use, why = DeviceUse.FREE, ""
     if gpu_filters.devices_exist((device,), node) is not None:
         use, why = DeviceUse.MISSING, "the node's inventory does not have it"
+        holders = [each for each in holders if ledger.devices.certainly_holds(each, device)]
     elif cordon := cordon_of(node.cordons, device, node.inventory):
         use, why = DeviceUse.CORDONED, cordon.by_whom
     elif gpu_filters.gpu_healthy(claim, node) is not None:
         use, why = DeviceUse.UNHEALTHY, _UNHEALTHY
     elif gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
         use = DeviceUse.HELD
-    return DeviceAnswer(node.name, device, use, why, _holders(holders, ends))
+    return DeviceAnswer(node.name, device, use, why, _holders(holders, device, ledger, ends))
 
 
 def of_node(pod: Pod, node: Node, node_filter: NodeFilter, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
@@ -69,7 +71,8 @@ def of_node(pod: Pod, node: Node, node_filter: NodeFilter, cluster: Cluster, end
         found = without_claims_of_pods((claim, *cluster.ledger.devices.holders_of(node.name, device.index).values()))
         holders = [each for each in found if each.ref.uid != claim.ref.uid]
         use, why = _use(claim, device, node, node_filter, cluster)
-        yield DeviceAnswer(node.name, str(device.index), use, why, _holders(holders, ends))
+        rows = _holders(holders, str(device.index), cluster.ledger, ends)
+        yield DeviceAnswer(node.name, str(device.index), use, why, rows)
 
 
 def _use(claim: Hold, device: Device, node: Node, node_filter: NodeFilter, cluster: Cluster) -> tuple[DeviceUse, str]:
@@ -101,7 +104,7 @@ def _closed(device: Device, node: Node) -> tuple[DeviceUse, str] | None:
     return None
 
 
-def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:
+def _holders(holders: Iterable[Hold], device: str, ledger: Ledger, ends: Ends) -> tuple[Holder, ...]:
     return tuple(
         Holder(
             each.ref,
@@ -110,6 +113,7 @@ def _holders(holders: Iterable[Hold], ends: Ends) -> tuple[Holder, ...]:
             each.deleting_since or "",
             each.kept_line,
             each.kind,
+            ledger.devices.certainly_holds(each, device),
         )
         for each in sorted(holders, key=lambda each: (each.ref.namespace, each.ref.name))
     )

@@ -41,6 +41,8 @@ class Holder:
     """The index of a line that is kept, because its pods start together; None if the holder is a pod or a claim."""
     kind: str = "Pod"
     """As `Hold.kind`."""
+    certain: bool = True
+    """Whether it has this device. Otherwise it is unknown which device its name for it means."""
 
     @property
     def is_pod(self) -> bool:

@@ -18,6 +18,7 @@ from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.line_fit import LineFit
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import NO_COUNT, CountRequest
@@ -154,7 +155,9 @@ def _node_place(pod: Pod, fit: NodeFit, ranking: Ranking, cluster: Cluster, ends
         count = FailureCount(1, failure.offer, node.name)
         found = unschedulable(equivalence_class, node_filter, failure.ranked_reason, count, node)
         missing = equivalence_class.gpus - fit.available if failure.reason is Reason.NOT_ENOUGH_GPUS else 0
-        of_devices = (replace(found, blockers=_fewest_holders(devices, missing)),)
+        # Pods of the other kind keep all GPUs of the node, whoever else holds some.
+        apart = gpu_filters.plugin_apart(assumed_hold(pod, Placement(node.name, ("0",), None)), node, cluster.ledger)
+        of_devices = (replace(found, blockers=_fewest_holders(devices, missing) if apart is None else ()),)
     failing = tuple(filter(None, node_filters.failures(pod, node, cluster.ledger.used_resources)))
     volumes = cluster.volumes.filter(pod, node)
     of_volumes = volumes.unschedulable if isinstance(volumes, Selection) else volumes
@@ -164,10 +167,13 @@ def _node_place(pod: Pod, fit: NodeFit, ranking: Ranking, cluster: Cluster, ends
 def _fewest_holders(devices: Sequence[DeviceAnswer], missing: int) -> tuple[PodRef, ...]:
     """Return pods whose end would free `missing` devices: those of the devices with the fewest holders.
 
-    Return none if they are too few. No pod's end frees what a line or a claim without pods of ours keeps.
+    Return none if they are too few. No pod's end frees what a line or a claim without pods of ours keeps, and of a pod
+    that may hold another device it is unknown.
     """
     held = [
-        device for device in devices if device.use is DeviceUse.HELD and all(holder.is_pod for holder in device.holders)
+        device
+        for device in devices
+        if device.use is DeviceUse.HELD and all(holder.is_pod and holder.certain for holder in device.holders)
     ]
     held.sort(key=lambda device: len(device.holders))
     if missing <= 0 or len(held) < missing:

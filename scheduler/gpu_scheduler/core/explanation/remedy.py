@@ -1,9 +1,10 @@
 """The smallest remedy of a wait: the steps that open the nearest place, and a line of a map that is open now.
 
-LAW: steps are the remedies of the obstacles, word for word. A line is proposed only if all filters pass there.
+LAW: steps are the remedies of the obstacles, word for word. A line is proposed only if all filters pass there. A
+command changes what is of others, so commands are proposed only if all of them together open the place.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -15,7 +16,7 @@ from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import Slot, device_kind
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.reasons import Fault, Reason, Unschedulable
+from gpu_scheduler.core.reasons import Fault, Reason, Unschedulable, is_permanent
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.text import natural
 
@@ -27,17 +28,28 @@ def remedy_of(pod: Pod, faults: tuple[Fault, ...], places: Places, cluster: Clus
     if nearest is not None and nearest.obstacles:
         # The obstacles of the nearest line say more than that no line is free.
         obstacles = [each for each in obstacles if each.reason is not Reason.NO_FREE_INDEX]
-        obstacles += nearest.obstacles
+        obstacles += nearest.of_devices if _useless(nearest) else nearest.obstacles
     steps = _steps(obstacles, nearest)
-    line = "" if faults or nearest is None or not nearest.obstacles else _open_line(pod, nearest, cluster)
-    return Remedy("" if nearest is None else nearest.node, None if nearest is None else nearest.index, steps, line)
+    if nearest is None or _useless(nearest):
+        return Remedy("", None, steps, "")
+    line = "" if faults or not nearest.obstacles else _open_line(pod, nearest, cluster)
+    return Remedy(nearest.node, nearest.index, steps, line)
 
 
-def _steps(obstacles: Iterable[Fault], place: Place | None) -> tuple[Step, ...]:
-    """Return one step for each obstacle. Obstacles with the same command share one."""
+def _useless(place: Place) -> bool:
+    """Whether a pod that asks for a count cannot have the node's GPUs, whatever else is done to the node."""
+    return place.index is None and any(is_permanent(each.ranked_reason) for each in place.of_devices)
+
+
+def _steps(obstacles: Sequence[Fault], place: Place | None) -> tuple[Step, ...]:
+    """Return one step for each obstacle. Obstacles with the same command share one.
+
+    If one of them has no command, none is given: the others would not suffice.
+    """
     steps: dict[str, Step] = {}
+    suffice = all(map(_command, obstacles))
     for each in obstacles:
-        command = _command(each)
+        command = _command(each) if suffice else ""
         known = steps.get(command or each.message)
         steps[command or each.message] = (
             Step((each.reason,), each.remedy, command, "" if place is None else _until(each, place))

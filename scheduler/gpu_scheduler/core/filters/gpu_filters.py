@@ -3,7 +3,7 @@
 LAW: a filter changes nothing and calls no other filter. node_filters.py has the filters of everything except GPUs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -21,7 +21,7 @@ from gpu_scheduler.core.cluster_events import (
 from gpu_scheduler.core.ledger.hold import Hold, without_claims_of_pods
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.ledger.used_resources import UsedResources
-from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, cordon_of
+from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon
 from gpu_scheduler.core.nodes.inventory import UNREAD, Health
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Node, Nodes
 from gpu_scheduler.core.pods.placement_map import NUMBER, PlacementMap, device_kind
@@ -60,7 +60,7 @@ def devices_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
     if inventory is None:
         return None
     for device in devices:
-        if inventory.find(device) is None and (inventory.has_uuids or device_kind(device) == NUMBER):
+        if device_missing(device, node):
             have = f"GPUs 0 to {len(inventory.devices) - 1}" if inventory.devices else "no GPUs"
             return Unschedulable(
                 Reason.GPU_NOT_FOUND,
@@ -69,6 +69,14 @@ def devices_exist(devices: Iterable[str], node: Node) -> Unschedulable | None:
                 frozenset({NodeChanged(node.name, Aspect.INVENTORY)}),
             )
     return None
+
+
+def device_missing(device: str, node: Node) -> bool:
+    """Whether the node's inventory says that there is no such device."""
+    inventory = node.inventory
+    if inventory is None or inventory.find(device) is not None:
+        return False
+    return inventory.has_uuids or device_kind(device) == NUMBER
 
 
 def uuids_known(devices: tuple[str, ...], node: Node) -> Unschedulable | None:
@@ -90,11 +98,13 @@ def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) 
     holder = ledger.index_holder(workload, index)
     if holder is None:
         return None
-    remedy = f"wait until it ends, delete it, or {made_anew('write another index')}"
+    remedy = f"wait until it ends, or {made_anew('write another index')}"
     if workload.owner_kind:
         remedy += "; a rolling update needs maxUnavailable of at least 1"
     thing = f"index {index} of this workload"
-    return _held(Reason.INDEX_HELD, thing, holder, remedy, nodes, IndexChanged(workload, index))
+    found = _held(Reason.INDEX_HELD, thing, holder, remedy, nodes, IndexChanged(workload, index))
+    # A controller makes the pod that is deleted anew.
+    return replace(found, blockers=()) if workload.owner_kind else found
 
 
 def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Ledger, nodes: Nodes) -> Unschedulable:
@@ -123,11 +133,18 @@ def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Led
 
 
 def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
-    """Check that no other pod holds the devices, except pods that may share them."""
+    """Check that no other pod holds the devices, except pods that may share them.
+
+    Of a device that the node does not have, a pod that names its device in another way is no holder.
+    """
     blocking: dict[str, tuple[str, Hold]] = {}
     for device in claim.devices:
         for holder in without_claims_of_pods(ledger.devices.rivals(claim.node, device)):
-            if holder.ref.uid != claim.ref.uid and not ledger.devices.may_share(claim, holder, device, policy.sharing):
+            if holder.ref.uid == claim.ref.uid or ledger.devices.may_share(claim, holder, device, policy.sharing):
+                continue
+            node = nodes.resolve(claim.node)
+            missing = isinstance(node, Node) and device_missing(device, node)
+            if not missing or ledger.devices.certainly_holds(holder, device):
                 blocking.setdefault(holder.ref.uid, (device, holder))
     if not blocking:
         return None
@@ -148,7 +165,7 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     kind = "more holder" if any(holder.is_claim for holder in rest) else "more pod"
     more = f", and {number_of(len(rest), kind)}" if rest else ""
     detail = "".join(f", GPU {device} by {holder.holder}" for device, holder in shown) + more
-    return replace(found, detail=detail, blockers=(*found.blockers, *_alive(holder for _, holder in others)))
+    return replace(found, detail=detail, blockers=_whose_end_frees(claim, blocking.values(), ledger))
 
 
 def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
@@ -179,12 +196,12 @@ def gpu_in_service(devices: Iterable[str], node: Node, *, plugin_chooses: bool) 
     if not node.cordons:
         return None
     if plugin_chooses:
-        return _out_of_service(f"GPUs of {node.name} that its device plugin chooses", "", node.cordons[0], node)
-    for device in devices:
-        cordon = cordon_of(node.cordons, device, node.inventory)
-        if cordon is not None:
-            return _out_of_service(f"GPU {device} of {node.name}", device, cordon, node)
-    return None
+        return _out_of_service(f"GPUs of {node.name} that its device plugin chooses", "", node.cordons, node)
+    cordons = [(device, each) for device in devices for each in node.cordons if each.covers(device, node.inventory)]
+    if not cordons:
+        return None
+    device = cordons[0][0]
+    return _out_of_service(f"GPU {device} of {node.name}", device, [cordon for _, cordon in cordons], node)
 
 
 def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | None:
@@ -203,9 +220,8 @@ def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | Non
     return Unschedulable(
         Reason.GPU_HELD,
         f"GPUs of {node.name} are held by {other} {held}, and it is unknown whether these are the pod's",
-        "wait until it ends, delete it, or " + made_anew(f"{edit} limit of {names.GPU_RESOURCE} or name another node"),
+        "wait until it ends, or " + made_anew(f"{edit} limit of {names.GPU_RESOURCE} or name another node"),
         frozenset({DeviceChanged(node.name, "")}),
-        blockers=tuple(_alive((by_name,)) if by_name is not None else filter(None, (plugin_user,))),
     )
 
 
@@ -242,8 +258,9 @@ def plugin_devices_left(pod: Pod, node: Node, nodes: Nodes, used_resources: Used
     )
 
 
-def _out_of_service(thing: str, device: str, cordon: Cordon, node: Node) -> Unschedulable:
-    """Return an Unschedulable that says who cordoned the device, why and until when."""
+def _out_of_service(thing: str, device: str, cordons: Sequence[Cordon], node: Node) -> Unschedulable:
+    """Return an Unschedulable that says who cordoned the device, why and until when: the first of the cordons."""
+    cordon = cordons[0]
     whole = cordon.device == ALL_DEVICES
     cordoned = (
         "it is" if cordon.device == device else "all GPUs of the node are" if whole else f"GPU {cordon.device} is"
@@ -256,7 +273,7 @@ def _out_of_service(thing: str, device: str, cordon: Cordon, node: Node) -> Unsc
         f"when it may be used again: {command}",
         frozenset({NodeChanged(node.name, Aspect.CORDONS), NodeChanged(node.name, Aspect.INVENTORY)}),
         detail=f" {cordon.by_whom}",
-        command=command,
+        command=command if all(each == cordon for each in cordons) else "",
     )
 
 
@@ -298,9 +315,20 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     return Unschedulable(reason, what, remedy, cured_by)
 
 
-def _alive(holders: Iterable[Hold]) -> list[PodRef]:
-    """Return those holders that are pods and are not being deleted."""
-    return [holder.ref for holder in holders if holder.deleting_since is None and not (holder.kept or holder.is_claim)]
+def _whose_end_frees(claim: Hold, blocking: Iterable[tuple[str, Hold]], ledger: Ledger) -> tuple[PodRef, ...]:
+    """Return the pods that must end; none if their end would not free the devices, or may be of no use.
+
+    No pod's end frees what a line or a claim keeps. A pod whose name for its device is not known to mean this one may
+    hold another. A controller makes its pod anew. `blocking` has each holder with a device.
+    """
+    found: list[PodRef] = []
+    for device, holder in blocking:
+        certain = ledger.devices.certainly_holds(holder, device)
+        if holder.kept or holder.is_claim or not certain or _one_owner(claim, holder):
+            return ()
+        if holder.deleting_since is None:
+            found.append(holder.ref)
+    return tuple(found)
 
 
 def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, same_kind: bool) -> str:
@@ -317,11 +345,11 @@ def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, sa
     if _one_owner(claim, first):
         return _ROLLING
     if others:
-        remedy, share = f"wait until they end, delete them, or {_OTHER_GPUS}", "share, make all of these"
+        remedy, share = f"wait until they end, or {_OTHER_GPUS}", "share, make all of these"
     else:
         kind = "" if same_kind else _KINDS.get(device_kind(first.devices[0]) or "", "")
         other_gpu = made_anew(f"name another GPU by its {kind}") if kind else _OTHER_GPU
-        remedy, share = f"wait until it ends, delete it, or {other_gpu}", "share it, make both"
+        remedy, share = f"wait until it ends, or {other_gpu}", "share it, make both"
     if policy.sharing is Sharing.SAME_WORKLOAD:
         remedy += f'; to {share} pods anew with annotation {names.SHARING}: "any"'
     return remedy

@@ -1,16 +1,19 @@
 """Filters of nodes: does a node take a pod, apart from GPUs? Each returns None or an Unschedulable.
 
-LAW: a filter changes nothing and calls no other filter. A new check is one more function here.
+LAW: a filter changes nothing and calls no other filter. A new check is one more function here. A filter does not know
+what else is in the way, so a remedy edits the pod's own text or says what to wait for; what changes the node is a
+command, which only an explanation prints.
 """
 
 import shlex
+from collections.abc import Mapping
 from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, ResourceFreed
 from gpu_scheduler.core.ledger.used_resources import PODS, PORTS, UsedResources
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm, Taint
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm, SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import Reason, Unschedulable
@@ -27,7 +30,11 @@ _CONDITIONS: Final = frozenset(
 """Ignored taints. A controller derives them from fields that `node_ready` and
 `node_schedulable` read, and sets and removes them later."""
 
+_OTHER_NODE: Final = made_anew("name another node")
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+_NOT_USERS_OWN: Final = frozenset({names.NODE_ALIAS, "accelerator", "agentpool", "storageprofile", "storagetier"})
+"""Keys without a domain that are not for the users of a node to change: maps name nodes by the alias, and AKS writes
+the others."""
 _UNITS: Final = ("B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -66,25 +73,29 @@ def node_schedulable(pod: Pod, node: Node) -> Unschedulable | None:
     return Unschedulable(
         Reason.NODE_UNSCHEDULABLE,
         f"cannot use node {node.name}: it is cordoned",
-        command := f"kubectl uncordon {node.name}",
+        f"wait until it is uncordoned{'' if pod.request.line is None else f', or {_OTHER_NODE}'}",
         frozenset({NodeChanged(node.name, Aspect.UNSCHEDULABLE)}),
-        command=command,
+        command=f"kubectl uncordon {node.name}",
     )
 
 
 def taints_tolerated(pod: Pod, node: Node) -> Unschedulable | None:
     """Check that the pod tolerates every taint that keeps pods off the node."""
-    for taint in node.taints:
-        if taint.effect in _BLOCKING_EFFECTS and taint not in _CONDITIONS and not pod.constraints.tolerates(taint):
-            command = f"kubectl taint node {node.name} {taint.key}:{taint.effect}-"
-            return Unschedulable(
-                Reason.TAINT_NOT_TOLERATED,
-                f"cannot use node {node.name}: the pod does not tolerate its taint {quote(str(taint))}",
-                f"remove it: {command}, or {_anew(pod, 'add a toleration')}",
-                frozenset({NodeChanged(node.name, Aspect.TAINTS)}),
-                command=command,
-            )
-    return None
+    found = [
+        taint
+        for taint in node.taints
+        if taint.effect in _BLOCKING_EFFECTS and taint not in _CONDITIONS and not pod.constraints.tolerates(taint)
+    ]
+    if not found:
+        return None
+    removed = " ".join([f"{taint.key}:{taint.effect}-" for taint in found])
+    return Unschedulable(
+        Reason.TAINT_NOT_TOLERATED,
+        f"cannot use node {node.name}: the pod does not tolerate its taint {quote(str(found[0]))}",
+        _anew(pod, "add a toleration"),
+        frozenset({NodeChanged(node.name, Aspect.TAINTS)}),
+        command=f"kubectl taint node {node.name} {removed}" if all(_users_own(taint.key) for taint in found) else "",
+    )
 
 
 def node_selected(pod: Pod, node: Node) -> Unschedulable | None:
@@ -93,10 +104,9 @@ def node_selected(pod: Pod, node: Node) -> Unschedulable | None:
         if node.labels.get(key) != value:
             why = f"nodeSelector asks for {quote(f'{key}={value}')}, {_label(node, key)}"
             return _mismatch(pod, node, why, "nodeSelector", NodeSelectorRequirement(key, "In", (value,)))
-    terms = pod.constraints.affinity
-    if terms is None or any(term.matches(node.labels, node.name) for term in terms):
+    if _allows(pod.constraints, node.labels, node.name):
         return None
-    unmet, why = _closest(node, terms)
+    unmet, why = _closest(node, pod.constraints.affinity or ())
     return _mismatch(pod, node, f"required node affinity does not allow it, {why}", "the affinity", unmet)
 
 
@@ -137,19 +147,19 @@ def requested_of(pod: Pod, node: Node) -> list[tuple[str, int, int]]:
 
 def ports_free(pod: Pod, node: Node, used_resources: UsedResources) -> Unschedulable | None:
     """Check that no pod of the node has a host port that this pod needs."""
-    for port in sorted(pod.resource_request.ports, key=str):
-        holder = used_resources.port_holder(node.name, port)
-        if holder is not None:
-            ref, taken = holder
-            how = "" if taken == port else f" as {taken}"
-            return Unschedulable(
-                Reason.PORT_IN_USE,
-                f"cannot use host port {port} of node {node.name}: {ref} has it{how}",
-                f"wait until that pod ends, delete it, or {_anew(pod, 'take another hostPort')}",
-                frozenset({ResourceFreed(node.name, PORTS)}),
-                blockers=(ref,),
-            )
-    return None
+    asked = sorted(pod.resource_request.ports, key=str)
+    held = [(port, *holder) for port in asked if (holder := used_resources.port_holder(node.name, port)) is not None]
+    if not held:
+        return None
+    port, ref, taken = held[0]
+    how = "" if taken == port else f" as {taken}"
+    return Unschedulable(
+        Reason.PORT_IN_USE,
+        f"cannot use host port {port} of node {node.name}: {ref} has it{how}",
+        f"wait until that pod ends, or {_anew(pod, 'take another hostPort')}",
+        frozenset({ResourceFreed(node.name, PORTS)}),
+        blockers=tuple(dict.fromkeys([holder for _, holder, _ in held])),
+    )
 
 
 def _anew(pod: Pod, edit: str) -> str:
@@ -158,32 +168,47 @@ def _anew(pod: Pod, edit: str) -> str:
 
 
 def _mismatch(pod: Pod, node: Node, why: str, field: str, unmet: NodeSelectorRequirement | None) -> Unschedulable:
-    """Return why the labels of the node do not match. A label is a remedy if `unmet` is about labels."""
-    command = "" if unmet is None else f"kubectl label node {node.name} {_matching(node, unmet)}"
-    label = f"label the node: {command}, or " if command else ""
+    """Return why the labels of the node do not match, which a label cures if `unmet` is about one of the users."""
     return Unschedulable(
         Reason.NODE_AFFINITY_MISMATCH,
         f"cannot use node {node.name}: the pod's {why}",
-        label + _anew(pod, f"correct {field}"),
+        _anew(pod, f"correct {field}"),
         frozenset({NodeChanged(node.name, Aspect.LABELS)}),
-        command="" if unmet is not None and _leaves_choice(unmet) else command,
+        command="" if unmet is None or not _users_own(unmet.key) else _labelling(pod.constraints, node, unmet),
     )
 
 
-def _matching(node: Node, unmet: NodeSelectorRequirement) -> str:
-    """Return the arguments of `kubectl label` that make the expression match. VALUE stands for the reader's choice.
+def _allows(constraints: SchedulingConstraints, labels: Mapping[str, str], name: str) -> bool:
+    """Whether selector and required affinity match the node of this name if it has these labels."""
+    if any(labels.get(key) != value for key, value in constraints.selector.items()):
+        return False
+    terms = constraints.affinity
+    return terms is None or any(term.matches(labels, name) for term in terms)
+
+
+def _users_own(key: str) -> bool:
+    """Whether users may change the label or taint: its key has no domain.
+
+    Those with one are of the kubelet, the cloud, the control plane or a component that writes them again.
+    """
+    return "/" not in key and key not in _NOT_USERS_OWN
+
+
+def _labelling(constraints: SchedulingConstraints, node: Node, unmet: NodeSelectorRequirement) -> str:
+    """Return the command after which the node matches; empty if none does, or a reader would have to choose the value.
 
     A pod's author wrote the expression. It is quoted, so that it gives whoever copies the command no other command.
     """
+    key, labels = unmet.key, dict(node.labels)
     if unmet.operator in {"NotIn", "DoesNotExist"}:
-        return shlex.quote(f"{unmet.key}-")
-    value = "VALUE" if _leaves_choice(unmet) else unmet.values[0]
-    return shlex.quote(f"{unmet.key}={value}") + (" --overwrite" if unmet.key in node.labels else "")
-
-
-def _leaves_choice(unmet: NodeSelectorRequirement) -> bool:
-    """Whether several values of the label would match, so that a reader must choose one."""
-    return unmet.operator not in {"NotIn", "DoesNotExist"} and not (unmet.operator == "In" and unmet.values)
+        labels.pop(key, None)
+        change = shlex.quote(f"{key}-")
+    elif unmet.operator == "In" and unmet.values:
+        change = shlex.quote(f"{key}={unmet.values[0]}") + (" --overwrite" if key in labels else "")
+        labels[key] = unmet.values[0]
+    else:
+        return ""
+    return f"kubectl label node {node.name} {change}" if _allows(constraints, labels, node.name) else ""
 
 
 def _label(node: Node, key: str) -> str:
@@ -217,8 +242,8 @@ def _insufficient(pod: Pod, node: Node, resource: str, amounts: tuple[int, int, 
 def _less(pod: Pod, resource: str) -> str:
     """Return what else helps a pod that asks for too much. No pod can ask for less than to be one pod."""
     if resource != PODS:
-        return f", delete some, or {_anew(pod, 'lower the request')}"
-    return " or delete some" if pod.request.line is None else f", delete some, or {made_anew('name another node')}"
+        return f", or {_anew(pod, 'lower the request')}"
+    return "" if pod.request.line is None else f", or {_OTHER_NODE}"
 
 
 def _called(asked: int, resource: str) -> str:

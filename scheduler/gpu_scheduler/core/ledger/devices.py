@@ -213,6 +213,11 @@ class Devices:
             found.update(holders)
         return _ordered(found)
 
+    def certainly_holds(self, holder: Hold, device: str) -> bool:
+        """Whether a recorded holder has this device or a part of it. Otherwise it is unknown what its names mean."""
+        states = self._nodes.get(holder.node)
+        return states is not None and any(states.same(device, other) for other in states.taken(holder))
+
     def holders_of(self, node: str, index: int) -> Mapping[str, Hold]:
         """Return by uid who holds the device, a part of it, or a device that may be the same.
 
