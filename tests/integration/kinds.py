@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from tests.integration.programs import CACHE
+from tests.integration.programs import pinned
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,13 +26,8 @@ _Loader.add_constructor("tag:yaml.org,2002:value", lambda _, node: node.value)
 
 def definitions(name: str) -> list[Object]:
     """Return the CRDs of argo-cd or prometheus-operator. Raise FileNotFoundError if there are none."""
-    found = sorted((CACHE / "bin").glob(f"kinds-{name}-v*/*.yaml"))
-    if not found:
-        raise FileNotFoundError(
-            f"cannot find the kinds of {name} under {CACHE / 'bin'}: fetch them (example: make programs)"
-        )
-    newest = [path for path in found if path.parent == found[-1].parent]
-    return [yaml.load(path.read_text(), _Loader) for path in newest]  # noqa: S506 - a safe one
+    files = sorted(pinned(f"kinds-{name}").glob("*.yaml"))
+    return [yaml.load(path.read_text(), _Loader) for path in files]  # noqa: S506 - a safe one
 
 
 def define(kube: KubeClient, name: str) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
+NODE_IMAGE: Final = Path(__file__).resolve().parents[2] / "roles" / "node_image"
+KUBERNETES: Final = ("kubernetes", "k8s.io/kubernetes")
+PINS: Final = {
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": KUBERNETES,
+    "kube-controller-manager": KUBERNETES,
+    "kube-scheduler": KUBERNETES,
+    "kubectl": KUBERNETES,
+    "helm": ("helm", "helm.sh/helm/v4"),
+    "alertmanager": ("prometheus-operator", "github.com/prometheus/alertmanager"),
+    "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator"),
+    "kinds-argo-cd": ("argo-cd", "github.com/argoproj/argo-cd/v3"),
+    "kinds-prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator"),
+}
+"""A folder of the cache → the folder in the role's files/go whose go.mod pins its version, and the module there."""
+DEBIAN: Final = ("prometheus", "promtool", "amtool")
+_OF_DEBIAN: Final = "debian"
 # Below the ports of outgoing connections (from 32768 on) and below Kubernetes' node ports.
 PORTS: Final = range(20_000, 30_000)
 OWN_PORTS: Final = 100
@@ -26,17 +44,35 @@ OWN_PORTS: Final = 100
 
 
 def program(name: str) -> Path:
-    """Return the path of the newest `name` that `make programs` made or fetched; FileNotFoundError without one."""
-    found = sorted((CACHE / "bin").glob(f"*/{name}"), key=lambda path: _version(path.parent.name))
-    if not found:
+    """Return the path of the pinned `name` that `make programs` makes or fetches; FileNotFoundError without it."""
+    return pinned(_OF_DEBIAN if name in DEBIAN else name) / name
+
+
+def pinned(name: str) -> Path:
+    """Return the folder in the cache with the version of `name` that this checkout pins; FileNotFoundError without it.
+
+    Checkouts share the cache: it has the versions of others, too, and perhaps newer ones.
+    """
+    folder = CACHE / "bin" / f"{name}-{_version(name)}"
+    if not folder.exists():
         raise FileNotFoundError(
-            f"cannot find {name} under {CACHE / 'bin'}: build or fetch it first (example: make programs)"
+            f"cannot find {folder}: build or fetch what this checkout pins (example: make programs)"
         )
-    return found[-1]
+    return folder
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
+@cache
+def _version(name: str) -> str:
+    """Return the version of a folder of the cache, from where role node_image has it."""
+    if name == _OF_DEBIAN:
+        file, pattern = NODE_IMAGE / "vars" / "main" / "images.yml", r"^_node_image_release: (\S+)$"
+    else:
+        folder, module = PINS[name]
+        file, pattern = NODE_IMAGE / "files" / "go" / folder / "go.mod", rf"^(?:require)?\s+{re.escape(module)} (\S+)"
+    found = re.search(pattern, file.read_text(encoding="utf-8"), re.MULTILINE)
+    if not found:
+        raise LookupError(f"cannot find the version of {name} in {file}: no line matches {pattern}")
+    return found[1]
 
 
 @cache
@@ -65,15 +101,23 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
+# Linux ends a child with the *thread* that started it. Some tests start replicas in threads of their own, and end those
+# first, so all children are started in this one, which ends with this process.
+_starter: Final = ThreadPoolExecutor(1, "starter of processes")
+
+
 class Process:
-    """A program under test, with its output in a file."""
+    """A program under test, with its output in a file. It is killed when this process ends, however that ends."""
 
     def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
         """Start the process."""
         self.name = name
         self.log = log
+        dying = ["/usr/bin/setpriv", "--pdeathsig", "KILL", "--", *command]
         with log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env)
+            self._process = _starter.submit(
+                subprocess.Popen, dying, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env
+            ).result()
         self.pid = self._process.pid
 
     def output(self) -> str:
