@@ -5,7 +5,9 @@ Tests that are marked `long` or `plays` run only with `-m`, those in tests/clust
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +22,7 @@ pytest.register_assert_rewrite("tests.integration")
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from _pytest.capture import CaptureManager
     from _pytest.terminal import TerminalReporter
 
 # Removed from the environment, so that a pytest that a test starts does not write to this file.
@@ -27,6 +30,8 @@ FAILURES: Final = os.environ.pop("SUITES_FAILURES", "")
 """The file that tests/suites prints at its end: a line for each failure, also of the tests that molecule runs."""
 LONGEST_LINE: Final = 400
 """Characters of a failure in that file: the test's name and its message."""
+SWALLOWED: Final = 1.5
+"""The process ends when a test takes this many times its time-out: it has swallowed the exception of pytest-timeout."""
 CLUSTER: Final = Path(__file__).parent / "tests" / "cluster"
 NEEDS_FLAG: Final = (
     "tests/cluster changes a cluster, and partly an engine and the host's iptables: it is collected with --cluster "
@@ -78,12 +83,58 @@ def _asked(config: pytest.Config) -> list[Path]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Multiply the test's time-out by the present slowness of the machine."""
+    """Multiply the test's time-out by the present slowness of the machine, and end a process that does not heed it.
+
+    pytest-timeout raises an exception in the main thread. A task of asyncio keeps it, as any `except` may, and then
+    the test never ends. Its other method, a thread, ends no worker of pytest-xdist. Nor has it a time-out for the
+    tear-down of a test that failed.
+    """
     marker = item.get_closest_marker("timeout")
     seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
-    if seconds and item.config.getoption("timeout") is None:
-        item.add_marker(pytest.mark.timeout(limit(seconds)), append=False)
-    return (yield)
+    if not seconds or item.config.getoption("timeout") is not None:
+        return (yield)
+    seconds = limit(seconds)
+    item.add_marker(pytest.mark.timeout(seconds), append=False)
+    timer = threading.Timer(seconds * SWALLOWED, _end_process, (item, seconds))
+    timer.daemon = True
+    timer.start()
+    try:
+        return (yield)
+    finally:
+        timer.cancel()
+
+
+def _end_process(item: pytest.Item, seconds: float) -> None:
+    """End this process, with the stack of each thread. Under pytest-xdist the next worker runs the rest of the file."""
+    if item.config.getoption("usepdb"):
+        return
+    file = _ended_tests(item.config)
+    if file:
+        with file.open("a", encoding="utf-8") as noted:
+            noted.write(f"{item.nodeid}\n")
+    failure = f"{item.nodeid}: still runs after {SWALLOWED} times its time-out of {seconds:g} s; its process was ended"
+    _tell(failure)
+    capture: CaptureManager | None = item.config.pluginmanager.get_plugin("capturemanager")
+    if capture:
+        capture.suspend_global_capture()
+    # What sys.stderr was is the capture's.
+    with os.fdopen(os.dup(2), "w") as stderr:
+        print(f"\n{failure}", file=stderr, flush=True)
+        faulthandler.dump_traceback(stderr)
+    os._exit(1)
+
+
+def _ended_tests(config: pytest.Config) -> Path | None:
+    """Return the file of the tests that ended a worker, which all workers of a session have."""
+    return Path(config.getoption("basetemp")).parent / "ended" if hasattr(config, "workerinput") else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test that has ended a worker: pytest-xdist runs it again, four times as often as there are workers."""
+    file = _ended_tests(item.config)
+    if file and file.exists() and item.nodeid in file.read_text(encoding="utf-8").splitlines():
+        pytest.fail("it ended its process, and is not run again", pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
