@@ -111,6 +111,10 @@ test-all: env-dev ## Run make test and all other suites, about three hours: befo
 test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; else the commit chooses)
 	@$(SUITES) $(or $(SUITE),in-turn)
 
+.PHONY: test-ci
+test-ci: env-dev ## Run make test and one suite beyond it, as .ci/run does (SUITE=healing; else the commit chooses)
+	@$(SUITES) $(GATE) $(or $(SUITE),in-turn)
+
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios on clusters of their own (KEEP=1 keeps them)
 	@$(SUITES) default redeploy healing existing charts isolation

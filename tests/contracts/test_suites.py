@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import shutil
 import subprocess
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,12 +16,11 @@ from tests.suites.__main__ import main
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE, INTEGRATION
 from tests.suites.rotation import choose_in_turn
-from tests.suites.steps import Step, Suite, run_suite
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.suites.steps import ClusterTakenError, Step, Suite, locked, run_suite
+from tests.waiting import eventually
 
 NAMES: Final = list(BEYOND)
+GATE_OF_MAKE: Final = "".join(re.findall(r"^GATE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
 COMMITS: Final = 2 * len(NAMES)
 PEOPLE: Final = {
     f"GIT_{who}_{what}": value
@@ -48,10 +48,7 @@ def repository(tmp_path: Path) -> Path:
 
 def test_make_test_runs_each_suite_of_the_gate_once() -> None:
     """The Makefile runs each suite of the gate, and no other."""
-    asked = re.search(r"^GATE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert asked is not None
-
-    assert sorted(asked[1].replace("+", " ").split()) == sorted(GATE)
+    assert sorted(GATE_OF_MAKE.replace("+", " ").split()) == sorted(GATE)
     assert not GATE.keys() & BEYOND.keys()
 
 
@@ -79,62 +76,57 @@ def test_consecutive_commits_run_suites_in_turn(repository: Path) -> None:
 
 
 def test_a_shallow_clone_has_turns_too(repository: Path, tmp_path: Path) -> None:
-    """A shallow clone always has one commit, so the hash decides: the same commit always has the same suite."""
-    chosen = []
-    for number in range(COMMITS):
-        git(repository, "commit", "--quiet", "--allow-empty", f"--message={number}")
-        clone = tmp_path / f"clone-{number}"
-        git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", str(clone))
-        name, why = choose_in_turn(NAMES, clone)
-        assert choose_in_turn(NAMES, clone) == (name, why)
-        assert why.startswith("the hash of this commit of a shallow clone begins with ")
-        chosen.append(name)
+    """A shallow clone always has one commit, so the hash decides."""
+    git(repository, "commit", "--quiet", "--allow-empty", "--message=2")
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", "clone")
 
-    assert len(set(chosen)) > len(NAMES) // 2
-
-
-def test_without_a_repository_the_first_suite_runs(tmp_path: Path) -> None:
-    """An unpacked archive has no commits."""
-    assert choose_in_turn(NAMES, tmp_path)[0] == NAMES[0]
-
-
-@pytest.mark.parametrize(("given", "suite"), [({}, ""), ({"SUITE": "healing"}, "healing")])
-def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, given: dict[str, str], suite: str) -> None:
-    """`make test`, then the suite of the commit, or the one in SUITE."""
-    notes = tmp_path / "notes"
-    (tmp_path / "make").write_text(f'#!/bin/sh\necho "$*" >> {notes}\n')
-    (tmp_path / "make").chmod(0o755)
-    clean = {key: value for key, value in os.environ.items() if key != "SUITE"}
-    environment = {**clean, "PATH": f"{tmp_path}:{os.environ['PATH']}", **given}
-
-    subprocess.run((ROOT / ".ci" / "run",), env=environment, check=True)
-
-    assert notes.read_text().splitlines() == ["test", f"test-suite SUITE={suite}"]
+    assert choose_in_turn(NAMES, tmp_path / "clone")[1].startswith("the hash of this commit of a shallow clone begins")
+    assert choose_in_turn(NAMES, tmp_path)[0] == NAMES[0]  # an unpacked archive has no commits
 
 
 @pytest.mark.parametrize(("suite", "asked"), [("", "in-turn"), ("healing", "healing")])
-def test_a_suite_is_chosen_by_its_name(suite: str, asked: str) -> None:
-    """Without a name the commit decides."""
-    command = ("make", "--dry-run", "test-suite", f"SUITE={suite}")
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, suite: str, asked: str) -> None:
+    """In one run, so that a failure of the gate does not hide the other. CI is set, so that a skip fails."""
+    make = tmp_path / "make"
+    make.write_text(f'#!/bin/sh\necho "CI=$CI"\nexec {shutil.which("make")} --dry-run "$@"\n')
+    make.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SUITE": suite, "CI": ""}
 
-    assert done.stdout.splitlines()[-1].endswith(f" -m tests.suites {asked}")
+    for command, suites in ((".ci/run",), f"{GATE_OF_MAKE} {asked}"), ((make, "test-suite"), asked):
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+        assert done.stdout.rstrip().endswith(f" -m tests.suites {suites}")
+        assert done.stdout.startswith("CI=true" if command == (".ci/run",) else "CI=\n")
 
 
-def test_two_runs_do_not_have_the_test_cluster_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second fails with a reason and touches nothing, its cleanup included. After the first it runs."""
-    lock, mark = tmp_path / "cache" / "lock", tmp_path / "mark"
-    touch = Step("touch", ("touch", str(mark)))
-    suite = Suite((Step("true", ("true",)),), cleanup=(touch,), lock=lock)
-    lock.parent.mkdir()
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert not run_suite(suite)
-    assert f"cannot run: another run of the tests has the test cluster, and {lock} is locked" in capsys.readouterr().out
-    assert not mark.exists()
+def test_a_step_that_hangs_is_ended_and_the_next_runs(tmp_path: Path) -> None:
+    """With all that it started. After a step that is needed, only the cleanup runs."""
+    hanging = Step("hang", ("sh", "-c", f"sleep 999 & echo $! > {tmp_path}/started; wait"), limit=1)
+    marks = [Step(name, ("touch", str(tmp_path / name))) for name in ("next", "left out", "cleanup")]
+    suite = Suite((hanging, marks[0], Step("false", ("false",), needed=True), marks[1]), cleanup=(marks[2],))
 
-    assert run_suite(suite)
-    assert mark.exists()
+    failures = [(each.name, each.failure) for each in run_suite(suite) if each.failure]
+
+    assert failures == [
+        ("hang", f"{' '.join(hanging.command)} was ended after the step's limit of 1 s"),
+        ("false", "exit status 1"),
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cleanup", "next", "started"]
+    started = Path("/proc", (tmp_path / "started").read_text().strip(), "cmdline")
+    eventually("what it started is gone", lambda: not started.exists() or not started.read_text())  # empty: a zombie
+
+
+def test_two_runs_do_not_have_the_test_cluster_at_once(tmp_path: Path) -> None:
+    """The second waits for the first, and is told which that is."""
+    file = tmp_path / "cache" / "lock"
+    with (
+        locked(file),
+        pytest.raises(ClusterTakenError, match=rf"wait for the end of process {os.getpid()} \("),
+        locked(file, 0.1),
+    ):
+        pass
+
+    with locked(file, 0.1):
+        pass
 
 
 def test_an_unknown_suite_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:

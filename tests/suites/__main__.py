@@ -1,8 +1,8 @@
 """Runs test suites in the given order and prints the seconds of each.
 
 A suite is a list of steps. Some are linters or molecule, so pytest alone cannot run a suite. It passes if every step
-exits with 0. All suites run even after one has failed, so that one run shows all failures. A suite that cannot run has
-failed. The failures are printed again at the end, because a run prints thousands of lines.
+exits with 0. All suites run even after one has failed, so that one run shows all failures. The failures are printed
+again at the end, because a run prints thousands of lines. Ctrl-C, SIGTERM and SIGHUP end the steps and clean up.
 
 Usage: python -m tests.suites SUITE[+SUITE…]…
 Suites after a plus run beside the first, at a lower priority: a suite with a cluster waits half of its time. `beyond`
@@ -12,20 +12,33 @@ stands for every suite that `make test` does not run, and `in-turn` for one of t
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Never
 
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
 from tests.suites.rotation import choose_in_turn
-from tests.suites.steps import GIVE_WAY, print_output, run_suite, started
+from tests.suites.steps import (
+    GIVE_WAY,
+    GRACE,
+    SHORT,
+    TEST_CLUSTER_LOCK,
+    ClusterTakenError,
+    Suite,
+    locked,
+    print_output,
+    run_suite,
+    started,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 SUITES: Final = {**GATE, **BEYOND}
 MOST_PRINTED: Final = 12
@@ -37,7 +50,7 @@ Result = tuple[str, bool, float]  # a suite, whether it passed, and its seconds
 
 @contextmanager
 def _failures() -> Iterator[Path]:
-    """Yield the file to which every pytest process of a suite writes its failed tests."""
+    """Yield the file of failures: a line for each failed step, and for each failed test of a pytest process."""
     if INNER:
         yield Path(INNER)
         return
@@ -53,8 +66,9 @@ def _run_beside(names: list[str], results: list[Result]) -> Iterator[None]:
     """Run these suites in a process of lower priority during the block; print its output afterwards."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        # Python finds the package `tests` because the process runs in the checkout.
-        with started((*GIVE_WAY, sys.executable, "-m", "tests.suites", *names), output) as beside:
+        # Python finds the package `tests` because the process runs in the checkout. Its grace: a step's, and a cleanup.
+        command = (*GIVE_WAY, sys.executable, "-m", "tests.suites", *names)
+        with started(command, output, grace=GRACE + SHORT) as beside:
             yield
             passed = beside.wait() == 0
         print_output(output)
@@ -78,14 +92,28 @@ def main(words: list[str]) -> int:
     if unknown or not asked:
         print(f"cannot run suite {' '.join(unknown) or '(none)'}: known suites are {' '.join(SUITES)}")
         return 2
+    suites = {name: SUITES[name]() for names in together for name in names}
+    # First of all: an hour of tests would be in vain if the cluster were taken then. INNER's parent has it.
+    alone = not INNER and any(suite.cluster for suite in suites.values())
+    try:
+        with locked(TEST_CLUSTER_LOCK) if alone else nullcontext():
+            return _run(together, suites)
+    except ClusterTakenError as error:
+        print(error)
+        return 1
+
+
+def _run(together: list[list[str]], suites: dict[str, Suite]) -> int:
     results: list[Result] = []
     with _failures() as report:
         for name, *others in together:
             print(f"\n=== suite {name}", flush=True)
             with _run_beside(others, results) if others else nullcontext():
                 began = time.monotonic()
-                passed = run_suite(SUITES[name]())
-                results.append((name, passed, time.monotonic() - began))
+                failed = [each for each in run_suite(suites[name]) if each.failure]
+                results.append((name, not failed, time.monotonic() - began))
+                with report.open("a", encoding="utf-8") as file:
+                    file.writelines(f"{name}, step {each.name}: {each.failure}\n" for each in failed)
         failures = report.read_text(encoding="utf-8").splitlines()
     if failures and not INNER:
         print("\nwhat failed:", *failures[:MOST_PRINTED], sep="\n  ")
@@ -101,5 +129,20 @@ def _report(results: list[Result]) -> int:
     return 0 if good == len(results) else 1
 
 
+def _end(number: int, _frame: FrameType | None) -> Never:
+    """End the steps and clean up, by an exception."""
+    # make passes SIGTERM on to processes that have it already: the second must not end the cleanup. A function in
+    # place of SIG_IGN, which the steps of the cleanup would inherit.
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda *_: None)
+    print(f"\nended by {signal.Signals(number).name}: the steps are ended, and the cleanup runs", flush=True)
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    # Also where SIGINT is ignored, as in a script's background: steps would inherit that, and ignore SIGINT, too.
+    signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGTERM, _end)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup asks for
+        signal.signal(signal.SIGHUP, _end)
     sys.exit(main(sys.argv[1:]))

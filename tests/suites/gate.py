@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.suites.steps import (
     ROOT,
+    SHORT,
     TEST_CLUSTER,
-    TEST_CLUSTER_LOCK,
     Step,
     Suite,
     by_file,
@@ -91,20 +91,19 @@ def _check() -> Suite:
         "boards",
         "requirements",
     )
-    return Suite(
-        (
-            Step("ruff format", ("ruff", "format", "--check", ".")),
-            Step("ruff", ("ruff", "check", ".")),
-            Step("mypy", ("mypy", *typed)),
-            Step("import-linter", ("lint-imports", "--no-cache")),
-            Step("vulture", ("vulture",)),
-            Step("promises", (sys.executable, "-m", "tests.promises")),
-            Step("yamllint", ("yamllint", "--strict", ".")),
-            Step("ansible-lint", ("ansible-lint", "--offline")),
-            Step("shellcheck", ("shellcheck", *shell_scripts)),
-            Step("hadolint", ("hadolint", *git_files("Dockerfile*", "**/Dockerfile*"))),
-        )
-    )
+    commands = {
+        "ruff format": ("ruff", "format", "--check", "."),
+        "ruff": ("ruff", "check", "."),
+        "mypy": ("mypy", *typed),
+        "import-linter": ("lint-imports", "--no-cache"),
+        "vulture": ("vulture",),
+        "promises": (sys.executable, "-m", "tests.promises"),
+        "yamllint": ("yamllint", "--strict", "."),
+        "ansible-lint": ("ansible-lint", "--offline"),
+        "shellcheck": ("shellcheck", *shell_scripts),
+        "hadolint": ("hadolint", *git_files("Dockerfile*", "**/Dockerfile*")),
+    }
+    return Suite(tuple(Step(name, command, limit=SHORT) for name, command in commands.items()))
 
 
 def _unit() -> Suite:
@@ -115,11 +114,12 @@ def _unit() -> Suite:
     return Suite(
         (
             *_compiler(),
-            Step("coverage erase", ("coverage", "erase")),
-            Step(f"pytest {' '.join(folders)}", ("coverage", *tests), (pytest(SIMULATED).command,)),
-            Step("coverage combine", ("coverage", "combine", "--quiet")),
-            Step("coverage of what is pure", ("coverage", *core)),
-            Step("coverage of the package", ("coverage", "report", f"--fail-under={PACKAGE_COVERED}")),
+            Step("coverage erase", ("coverage", "erase"), needed=True, limit=SHORT),
+            # A test that failed did not reach all that it covers.
+            Step(f"pytest {' '.join(folders)}", ("coverage", *tests), (pytest(SIMULATED).command,), needed=True),
+            Step("coverage combine", ("coverage", "combine", "--quiet"), needed=True, limit=SHORT),
+            Step("coverage of what is pure", ("coverage", *core), limit=SHORT),
+            Step("coverage of the package", ("coverage", "report", f"--fail-under={PACKAGE_COVERED}"), limit=SHORT),
         )
     )
 
@@ -161,18 +161,21 @@ def scenario(name: str) -> Suite:
     keep = bool(os.environ.get("KEEP"))
     # molecule does not destroy its cluster after Ctrl-C or a kill, and the next run would take its pods for its own.
     # Without leftovers these steps take seconds.
-    destroy = Step("destroy", ("ansible-playbook", "playbooks/destroy.yml", *TEST_CLUSTER))
     module = OF_THEIR_OWN.get(name)
-    leftovers = Step(f"unmake {name}", (sys.executable, "-m", module, "unmake")) if module else destroy
+    leftovers = (
+        Step(f"unmake {name}", (sys.executable, "-m", module, "unmake"), needed=True, limit=SHORT)
+        if module
+        else Step("destroy", ("ansible-playbook", "playbooks/destroy.yml", *TEST_CLUSTER), needed=True, limit=SHORT)
+    )
     # The state of an interrupted run would make molecule skip steps. Scenarios with shared state have one folder, so
     # one reset removes it for both.
-    forget = Step(f"molecule reset {name}", ("molecule", "reset", "-s", name))
+    forget = Step(f"molecule reset {name}", ("molecule", "reset", "-s", name), needed=True, limit=SHORT)
     # Borders would break the lines of the output, so that a search in it fails.
     words = ("molecule", "test", "--no-command-borders", *(("--destroy", "never") if keep else ()))
     return Suite(
         (leftovers, forget, Step(f"molecule {name}", (*words, "--scenario-name", name))),
         cleanup=() if keep else (leftovers,),
-        lock=TEST_CLUSTER_LOCK,
+        cluster=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs the steps of a suite: commands, background commands, and the report of failures."""
+"""Runs the steps of a suite. Each has a time limit, and ends with all that it started, however the run ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager, nullcontext
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -22,6 +23,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
 TEST_CLUSTER_LOCK: Final = CACHE / "test-cluster.lock"
 GIVE_WAY: Final = ("nice", "-n", "15")
+LIMIT: Final = 45 * 60.0
+"""Seconds after which a step is ended. This ends a hang and bounds no speed: a whole suite takes at most 30 minutes."""
+SHORT: Final = 15 * 60.0
+"""The limit of a step that takes a minute or two: a linter, a report, or the removal of a cluster."""
+GRACE: Final = 30.0
+"""Seconds from SIGINT to SIGKILL, in which a step that is ended can clean up."""
+PATIENCE: Final = 40 * 60.0
+"""Seconds for which a run waits for the test cluster. A `make test` that has nothing cached has it for 36 minutes."""
+# Kills the process group $0 when standard input ends, which is when the process at the other end of the pipe has died.
+GUARD: Final = 'read -r _; kill -s INT -- "-$0"; sleep 5; kill -s KILL -- "-$0"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +43,32 @@ class Step:
     command: tuple[str, ...]
     beside: tuple[tuple[str, ...], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    needed: bool = False
+    """Whether the steps after it need what it does: they do not run if it fails."""
+    limit: float = LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Steps that run up to the first failure, and the cleanup that always runs afterwards.
-
-    A suite with a `lock` runs alone on the host: its file is locked from the first step to the last of the cleanup.
-    """
+    """Steps, and the cleanup that always runs afterwards."""
 
     steps: tuple[Step, ...]
     cleanup: tuple[Step, ...] = ()
-    lock: Path | None = None
+    cluster: bool = False
+    """Whether it changes the test cluster, which one run at a time may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a step ended; `failure` is empty if it passed."""
+
+    name: str
+    failure: str
+    seconds: float
+
+
+class ClusterTakenError(Exception):
+    """Another run has the test cluster."""
 
 
 def pytest(*words: str, **environment: str) -> Step:
@@ -66,65 +91,86 @@ def git_files(*patterns: str) -> tuple[str, ...]:
 
 def programs() -> Step:
     """Return a step that builds etcd and the Kubernetes programs into the cache, unless they are there."""
-    return Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER))
+    return Step("programs", ("ansible-playbook", "playbooks/programs.yml", *TEST_CLUSTER), needed=True)
 
 
 def package(what: str, names: str) -> Step:
     """Return a step that installs apt packages `names` on the host; needs root."""
     install = f"apt-get update --quiet && apt-get install --yes --no-install-recommends {names}"
-    return Step(f"install {what}", ("sh", "-c", install))
+    return Step(f"install {what}", ("sh", "-c", install), limit=SHORT)
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[bool]:
-    """Lock the file during the block, unless another run has locked it. Yield whether it is locked."""
+def locked(file: Path, seconds: float = PATIENCE) -> Iterator[None]:
+    """Lock the file during the block. Wait for another run that has it; ClusterTakenError after `seconds`."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as opened:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with file.open("a+", encoding="utf-8") as opened:
+        began, told = time.monotonic(), False
+        while not _lock(opened):
+            opened.seek(0)
+            holder = opened.read().strip() or "a process that has not said which"
+            if not told:
+                print(f"waiting at most {seconds / 60:g} min for the test cluster, which {holder} has", flush=True)
+                told = True
+            if time.monotonic() - began > seconds:
+                raise ClusterTakenError(
+                    f"cannot run: after {seconds / 60:g} min another run of the tests still has the test cluster, and "
+                    f"{file} is locked: wait for the end of {holder}, or end it (example: kill PID)"
+                )
+            time.sleep(min(1.0, seconds))
+        opened.truncate(0)
+        opened.write(f"process {os.getpid()} ({' '.join(sys.argv)}) in {Path.cwd()} since {time.strftime('%X')}\n")
+        opened.flush()
+        yield
 
 
-def run_suite(suite: Suite) -> bool:
-    """Run the steps up to the first that fails, then the cleanup. Return whether all passed."""
-    with nullcontext(True) if suite.lock is None else _locked(suite.lock) as alone:
-        if alone:
-            return _run_steps(suite)
-        print(
-            f"cannot run: another run of the tests has the test cluster, and {suite.lock} is locked; wait for its end"
-        )
-        return False
-
-
-def _run_steps(suite: Suite) -> bool:
+def _lock(file: IO[str]) -> bool:
     try:
-        passed = all(_run(step) for step in suite.steps)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def run_suite(suite: Suite, environment: Mapping[str, str] | None = None) -> list[Outcome]:
+    """Run the steps, then the cleanup. After a needed step that failed the other steps are left out."""
+    outcomes = list[Outcome]()
+    try:
+        for step in suite.steps:
+            outcomes.append(_run(step, environment or {}))
+            if step.needed and outcomes[-1].failure:
+                break
     finally:
-        # Also after Ctrl-C, so that nothing that a suite started keeps running.
-        cleaned = [_run(step) for step in suite.cleanup]
-    return passed and all(cleaned)
+        # Also after a signal, so that nothing that a suite started keeps running.
+        outcomes += [_run(step, environment or {}) for step in suite.cleanup]
+    return outcomes
 
 
-def _run(step: Step) -> bool:
+def _run(step: Step, environment: Mapping[str, str]) -> Outcome:
     print(f"\n--- {step.name}", flush=True)
+    began = time.monotonic()
+    failure = _failure(step, {**environment, **step.environment}, began + step.limit)
+    if failure:
+        print(f"--- {step.name} failed: {failure}", flush=True)
+    return Outcome(step.name, failure, time.monotonic() - began)
+
+
+def _failure(step: Step, environment: Mapping[str, str], deadline: float) -> str:
     try:
         with ExitStack() as stack:
-            processes = [stack.enter_context(started(step.command, None, step.environment))]
             outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in step.beside]
-            for command, output in zip(step.beside, outputs, strict=True):
-                processes.append(stack.enter_context(started(command, output, step.environment)))
-            codes = [each.wait() for each in processes]
             for output in outputs:
-                print_output(output)
+                stack.callback(print_output, output)
+            processes = [stack.enter_context(started(step.command, None, environment))]
+            for command, output in zip(step.beside, outputs, strict=True):
+                processes.append(stack.enter_context(started(command, output, environment)))
+            codes = [each.wait(max(0.0, deadline - time.monotonic())) for each in processes]
     except OSError as error:
-        print(f"cannot run {step.command[0]}: {error}")
-        return False
-    if any(codes):
-        print(f"--- {step.name} failed with exit status {max(codes)}")
-    return not any(codes)
+        return f"cannot run {step.command[0]}: {error}"
+    except subprocess.TimeoutExpired as late:
+        return f"{' '.join(late.cmd)} was ended after the step's limit of {step.limit:g} s"
+    # A process that a signal ended has a negative number.
+    return next((f"exit status {code}" for code in codes if code), "")
 
 
 def print_output(output: IO[bytes]) -> None:
@@ -135,17 +181,35 @@ def print_output(output: IO[bytes]) -> None:
 
 @contextmanager
 def started(
-    command: tuple[str, ...], output: IO[bytes] | None = None, environment: Mapping[str, str] | None = None
+    command: tuple[str, ...],
+    output: IO[bytes] | None = None,
+    environment: Mapping[str, str] | None = None,
+    grace: float = GRACE,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command in the checkout. If the block raises, for example by Ctrl-C, send SIGINT and wait for its end."""
+    """Start a command in the checkout, in a process group of its own, of which nothing is left after the block.
+
+    If the block raises, the group gets SIGINT, as by Ctrl-C, and SIGKILL after `grace` seconds. If this process is
+    killed, a guard does that.
+    """
     # import-linter imports the package gpu_scheduler from the path.
     prefix = {**os.environ, "PYTHONPATH": str(ROOT / "scheduler"), **(environment or {})}
     process: subprocess.Popen[bytes] = subprocess.Popen(
-        command, cwd=ROOT, env=prefix, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        command, cwd=ROOT, env=prefix, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0
+    )
+    # PR_SET_PDEATHSIG would end the command alone, and not what molecule and ansible-playbook start.
+    guard = subprocess.Popen(
+        ("sh", "-c", GUARD, str(process.pid)), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
     )
     try:
         yield process
     except BaseException:
-        process.send_signal(signal.SIGINT)
-        process.wait()
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(grace)
         raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        guard.kill()
+        guard.communicate()
