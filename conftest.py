@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Removed from the environment, so that a pytest that a test starts does not write to this file.
 FAILURES: Final = os.environ.pop("SUITES_FAILURES", "")
 """The file that tests/suites prints at its end: a line for each failure, also of the tests that molecule runs."""
+RESULTS: Final = os.environ.pop("SUITES_RESULTS", "") if FAILURES else ""
+"""The folder of this suite's results: each pytest process writes a file there, with the time of each test."""
 LONGEST_LINE: Final = 400
 """Characters of a failure in that file: the test's name and its message."""
 SWALLOWED: Final = 1.5
@@ -60,8 +62,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="collect tests/cluster, which changes a cluster that runs")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse tests of tests/cluster that are named without --cluster."""
+    """Refuse tests of tests/cluster that are named without --cluster. Have the results written, before pytest asks."""
+    if RESULTS and not config.getoption("xmlpath"):
+        config.option.xmlpath = f"{RESULTS}/{os.getpid()}.xml"
     if not config.getoption("--cluster") and any(path.is_relative_to(CLUSTER) for path in _asked(config)):
         raise pytest.UsageError(f"cannot collect {' '.join(config.args)}: {NEEDS_FLAG}")
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Never
 
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
+from tests.suites.results import new_run, results_of, write_steps
 from tests.suites.rotation import choose_in_turn
 from tests.suites.steps import (
     GIVE_WAY,
@@ -49,11 +50,15 @@ Result = tuple[str, bool, float]  # a suite, whether it passed, and its seconds
 
 
 @contextmanager
-def _failures() -> Iterator[Path]:
-    """Yield the file of failures: a line for each failed step, and for each failed test of a pytest process."""
+def _recorded() -> Iterator[Path]:
+    """Make the folder of this run's results, which the environment names, and yield the file of failures.
+
+    It has a line for each failed step, and one for each failed test, which the pytest processes write.
+    """
     if INNER:
         yield Path(INNER)
         return
+    os.environ["SUITES_RESULTS"] = str(new_run())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "failures"
         file.touch()
@@ -105,12 +110,15 @@ def main(words: list[str]) -> int:
 
 def _run(together: list[list[str]], suites: dict[str, Suite]) -> int:
     results: list[Result] = []
-    with _failures() as report:
+    with _recorded() as report:
         for name, *others in together:
             print(f"\n=== suite {name}", flush=True)
             with _run_beside(others, results) if others else nullcontext():
                 began = time.monotonic()
-                failed = [each for each in run_suite(suites[name]) if each.failure]
+                folder = results_of(name)
+                outcomes = run_suite(suites[name], {"SUITES_RESULTS": str(folder)})
+                write_steps(folder, name, outcomes)
+                failed = [each for each in outcomes if each.failure]
                 results.append((name, not failed, time.monotonic() - began))
                 with report.open("a", encoding="utf-8") as file:
                     file.writelines(f"{name}, step {each.name}: {each.failure}\n" for each in failed)
