@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import pytest_timeout  # type: ignore[import-untyped]  # it ships no types
 from hypothesis import HealthCheck, settings
 
 from tests.waiting import limit
@@ -111,7 +112,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def _end_process(item: pytest.Item, seconds: float) -> None:
     """End this process, with the stack of each thread. Under pytest-xdist the next worker runs the rest of the file."""
-    if item.config.getoption("usepdb"):
+    if pytest_timeout.is_debugging():
         return
     file = _ended_tests(item.config)
     if file:
