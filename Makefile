@@ -117,7 +117,7 @@ test-ci: env-dev ## Run make test and one suite beyond it, as .ci/run does (SUIT
 
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios on clusters of their own (KEEP=1 keeps them)
-	@$(SUITES) default redeploy healing existing charts isolation
+	@$(SUITES) default usage redeploy healing existing charts isolation
 
 .PHONY: check
 check: env-dev ## Lint, types, import laws and structure

@@ -31,9 +31,9 @@ NEEDS: Final = {
 """What a block may need → why the tests do not have it. A mark names one or several."""
 
 ON_API_SERVER: Final = "tests/integration/pages/test_doc_commands.py"
-ON_CLUSTER: Final = "tests/cluster/verify/test_doc_commands.py"
+ON_CLUSTER: Final = "tests/cluster/usage/test_doc_commands.py"
 CONVENTIONS: Final = "tests/integration/test_cli_conventions.py"
-OUTSIDE: Final = "tests/cluster/verify/test_outside.py"
+OUTSIDE: Final = "tests/cluster/usage/test_outside.py"
 CHARTS: Final = "tests/cluster/charts/test_1_helm.py"
 MANIFESTS: Final = "tests/cluster/charts/test_2_manifests.py"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from tests import objects
 from tests.cluster.clusters import CHECK, TESTS, Cluster
 from tests.cluster.verify import system
+from tests.cluster.verify.pods import selected
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.cluster.verify.pods import Json, MakePod
 
@@ -97,3 +100,33 @@ def make_workload(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[...,
     yield create
     if made:
         cluster.kubectl("delete", "-n", TESTS, "--ignore-not-found", "--wait", "--cascade=foreground", *made)
+
+
+@pytest.fixture
+def describe_many(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[..., Json]]:
+    """Return a function that describes a list of numbered pods of ours, each with a map. Delete them after the test."""
+    templates: dict[str, Json] = {}
+
+    def describe(name: str, numbers: Iterable[int], text: Callable[[int], str]) -> Json:
+        if name not in templates:
+            templates[name] = make_pod(name, "")
+        items = []
+        for number in numbers:
+            metadata = {
+                "name": f"{name}-{number}",
+                "namespace": TESTS,
+                "labels": {"app": name},
+                "annotations": {"gpu-scheduling-map": text(number)},
+            }
+            items.append({**templates[name], "metadata": metadata})
+        return {"apiVersion": "v1", "kind": "List", "items": items}
+
+    yield describe
+    for name in templates:
+        # One request: kubectl itself deletes five a second.
+        cluster.kubectl("delete", "--raw", f"/api/v1/namespaces/{TESTS}/pods?labelSelector=app%3D{name}")
+        eventually(f"the pods {name} to be gone", partial(_gone, cluster, name), 90, 0.5)
+
+
+def _gone(cluster: Cluster, name: str) -> bool:
+    return not selected(cluster, f"app={name}")

@@ -92,7 +92,7 @@ def test_every_command_of_ours_is_one_that_bash_can_read(source: str) -> None:
 
 def test_every_source_with_rows_to_run_is_typed() -> None:
     """By the test on the cluster, under its title."""
-    typed = (ROOT / "tests" / "cluster" / "verify" / "test_sources.py").read_text(encoding="utf-8")
+    typed = (ROOT / "tests" / "cluster" / "usage" / "test_sources.py").read_text(encoding="utf-8")
     titles = re.findall(r'type_rows\(reader, "([^"]+)"\)', typed)
 
     assert titles == [source for source, rows in ROWS.items() if any(row.status == source_page.RUN for row in rows)]

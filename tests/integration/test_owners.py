@@ -36,18 +36,19 @@ def test_a_surge_pod_waits_where_the_map_has_no_spare_line(namespace: Namespace,
     assert namespace.placed("train-77cc-c7c7c", seconds=3).index == 0
 
 
-@pytest.mark.promise("index-18", "share-2")
+@pytest.mark.promise("index-18", "share-2", "fixed-2")
 def test_a_surge_pod_with_another_map_waits_for_the_old_pods_gpu(namespace: Namespace, scheduler: Command) -> None:
     """With another map it is another workload, but the device is the same. The message names old pod and remedies."""
     namespace.node("node1")
     namespace.make(replica("train", "5d5f", "b7b7b", "0=node1:0\n"))
-    namespace.placed("train-5d5f-b7b7b")
+    old = namespace.placed("train-5d5f-b7b7b")
     namespace.make(replica("train", "77cc", "c7c7c", "0=node1:0\n1=node9:1\n"))
 
     message = namespace.wait_message("train-77cc-c7c7c", "GpuHeld: ")
 
     for part in (f"{namespace.name}/train-5d5f-b7b7b", "maxUnavailable"):
         assert part in message
+    assert namespace.placed("train-5d5f-b7b7b") == old
     namespace.delete("train-5d5f-b7b7b")
     assert namespace.placed("train-77cc-c7c7c", seconds=3).index == 0
 

@@ -86,6 +86,7 @@ def _soak() -> Suite:
 
 
 BEYOND: Final[dict[str, Callable[[], Suite]]] = {
+    "usage": lambda: scenario("usage"),
     "redeploy": lambda: scenario("redeploy"),
     "healing": lambda: scenario("healing"),
     "existing": lambda: scenario("existing"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.clusters import TESTS, Cluster
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,3 +86,33 @@ def waiting_for(cluster: Cluster, selector: str, reason: str) -> str:
             if condition["type"] == "PodScheduled" and message.startswith(f"{reason}: "):
                 return message
     return ""
+
+
+def held_once(cluster: Cluster) -> list[Json]:
+    """Return the pods of the tests' namespace. Fail if a GPU is held twice."""
+    pods: list[Json] = cluster.get("pods", "-n", TESTS)["items"]
+    assert held_twice(pods) == {}
+    return pods
+
+
+def running(cluster: Cluster, name: str, *, other_than: str = "") -> Json | None:
+    """Return the pod if it runs and does not have the uid `other_than`, otherwise None. Fail if a GPU is held twice."""
+    found = (pod for pod in held_once(cluster) if pod["metadata"]["name"] == name)
+    return next((pod for pod in found if runs(pod) and pod["metadata"]["uid"] != other_than), None)
+
+
+def place(pod: Json) -> tuple[str, str]:
+    """Return where the pod runs, and with which devices."""
+    return pod["spec"]["nodeName"], pod["metadata"]["annotations"][f"{ASSIGNED}devices"]
+
+
+def start_pair(cluster: Cluster, make_workload: Callable[..., None], name: str, text: str) -> list[Json]:
+    """Create a StatefulSet of two and return its running pods."""
+    make_workload("StatefulSet", name, text, serviceName=name, replicas=2, podManagementPolicy="Parallel")
+    return [eventually(f"{name}-{i} to run", partial(running, cluster, f"{name}-{i}"), 30, 0.2) for i in range(2)]
+
+
+def node_is_ready(cluster: Cluster, node: str) -> bool:
+    """Return whether the kubelet of the node reports it as ready."""
+    conditions = cluster.get("node", node)["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

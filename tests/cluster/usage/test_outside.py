@@ -10,9 +10,9 @@ import pytest
 
 from tests import source_page
 from tests.cluster.clusters import SYSTEM, Cluster
+from tests.cluster.usage.reader import Reader, end
 from tests.cluster.verify import system
 from tests.cluster.verify.pods import ASSIGNED, bound
-from tests.cluster.verify.reader import Reader, end
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HERE: Final = "tests/cluster/verify/test_outside.py"
+HERE: Final = "tests/cluster/usage/test_outside.py"
 COMMANDS: Final = sorted({row.script for rows in source_page.read().values() for row in rows if row.elsewhere == HERE})
 """What the rows that name this file type: one for each level of the log."""
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests import source_page
 from tests.cluster.clusters import HOME, TESTS, Cluster, Json, run_playbook
+from tests.cluster.usage.reader import Reader
 from tests.cluster.verify import system
-from tests.cluster.verify.reader import Reader
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
