@@ -15,7 +15,6 @@ from tests.integration.controller_manager import start_controller_manager
 from tests.integration.installed import Installed, busy
 from tests.integration.namespace import Namespace
 from tests.integration.pod_controllers import delete_controllers
-from tests.integration.policies import guard
 from tests.integration.role_manifests import control_plane
 from tests.integration.webhook_process import RegisteredWebhook
 from tests.integration.workloads import Workloads, controller_plane, start_controller
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _numbers = itertools.count(1)
-_FIRST: Final = ("play", "removal", "check_role", "observability", "charts", "network_policies", "preflight")
-"""Files with plays: few tests, of many seconds each. At the end, three of four workers would wait for them."""
+_FIRST: Final = ("removal", "observability", "play", "preflight", "charts")
+"""Files with plays, the longest first: few tests, of many seconds each. At the end most workers would wait for them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files of _FIRST first."""
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in _FIRST)
+    """Run the files of _FIRST first, in its order."""
+    places = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem.removeprefix("test_"), len(places)))
 
 
 @pytest.fixture(scope="session")
@@ -94,24 +94,22 @@ def calling(namespace: Namespace, registered: RegisteredWebhook) -> Namespace:
 
 
 @pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with a namespace, a node and all guard policies in force. None of our programs runs there."""
-    plane = ControlPlane(tmp_path_factory.mktemp("guarded"))
-    try:
-        plane.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
-        plane.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
-        guard(plane)
-        yield plane
-    finally:
-        plane.stop()
-
-
-@pytest.fixture(scope="session")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane with the CRDs GPUWorkload and GPUNode and all guard policies in force."""
     plane = controller_plane(tmp_path_factory.mktemp("kinds"))
     yield plane
     plane.stop()
+
+
+@pytest.fixture(scope="module")
+def guarded(kinds: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with all guard policies in force, a namespace and a node. None of our programs runs there."""
+    if kinds.kube.get("/api/v1/namespaces/guarded") is None:
+        kinds.kube.create("/api/v1/namespaces", {"metadata": {"name": "guarded"}})
+    kinds.kube.create("/api/v1/nodes", {"metadata": {"name": "node1"}})
+    yield kinds
+    kinds.kube.call("DELETE", "/api/v1/namespaces/guarded/pods?gracePeriodSeconds=0")
+    kinds.kube.call("DELETE", "/api/v1/nodes")
 
 
 @pytest.fixture

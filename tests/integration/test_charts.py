@@ -218,7 +218,7 @@ MATRIX: Final = {
             "scheduler_interval": "7s",
             "scheduler_sharing": "none",
             "scheduler_strategy": "best_fit",
-            "scheduler_utilization_goal": 55,
+            **dict.fromkeys(("scheduler_utilization_goal", "monitor_utilization_goal"), 55),
             "scheduler_limits": HOSTILE,
             "controller_replicas": 1,
             "controller_log_level": "ERROR",
@@ -231,13 +231,37 @@ MATRIX: Final = {
         },
     ),
 }
-IN_THE_GATE: Final = (
-    "what the chart does by itself",
+AT_ONCE: Final = "many inputs at once"
+"""A row of the following ones together: between them each role has inputs."""
+COMBINED: Final = (
     "a webhook on its nodes' network, with callers that prove who they are",
+    "NetworkPolicies with the API server's addresses",
+    "pods that choose their nodes",
     "the kubelet's driver of declared GPUs",
     "another scheduler's name, strategy and limits",
 )
-"""The rows that `make test` runs, a play each. Between them each role has inputs."""
+
+
+def combined(*names: str) -> Inputs:
+    """Return these rows as one. Where two have the same input, the later one counts."""
+    values: Object = {}
+    variables: Object = {}
+    for name in names:
+        values = _merged(values, MATRIX[name].values)
+        variables |= MATRIX[name].variables
+    return Inputs(values, variables)
+
+
+def _merged(one: Object, other: Object) -> Object:
+    both = {key: _merged(one[key], value) for key, value in other.items() if isinstance(one.get(key), dict)}
+    return {**one, **other, **both}
+
+
+IN_THE_GATE: Final = {
+    "what the chart does by itself": MATRIX["what the chart does by itself"],
+    AT_ONCE: combined(*COMBINED),
+}
+"""The rows that `make test` runs, a play each; suite plays runs all."""
 
 
 @pytest.mark.promise("up-13")
@@ -245,7 +269,7 @@ IN_THE_GATE: Final = (
     "inputs",
     [
         pytest.param(inputs, id=name, marks=() if name in IN_THE_GATE else pytest.mark.plays)
-        for name, inputs in MATRIX.items()
+        for name, inputs in {**IN_THE_GATE, **MATRIX}.items()
     ],
 )
 def test_chart_and_manifests_make_the_same_objects(inputs: Inputs, tmp_path: Path) -> None:

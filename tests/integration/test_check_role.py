@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.objects import Object
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.plays]
 
 PODS: Final = "/api/v1/namespaces/gpu-scheduler-tests/pods"
 STATEFULSETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
@@ -55,10 +55,12 @@ class ReadyPods(threading.Thread):
                     "currentRevision": "1",
                     "updateRevision": "1",
                 }
-                kube.patch(f"{STATEFULSETS}/{metadata['name']}/status", {"status": {**counts, **revisions}})
+                if {**workload["status"], **counts, **revisions} != workload["status"]:
+                    kube.patch(f"{STATEFULSETS}/{metadata['name']}/status", {"status": {**counts, **revisions}})
             for pod in (kube.get(PODS) or {"items": []})["items"]:
                 # A pod may be deleted meanwhile.
-                kube.merge(f"{PODS}/{pod['metadata']['name']}/status", READY)
+                if pod["status"]["phase"] != "Running":
+                    kube.merge(f"{PODS}/{pod['metadata']['name']}/status", READY)
 
 
 @pytest.fixture(scope="module")

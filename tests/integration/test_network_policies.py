@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.plays]
 
 MONITORS: Final = "gpu-scheduler-monitor"
 SYSTEM_POLICIES: Final = {"admission", "deny", "metrics", "proxy", "to-api-server"}
@@ -67,7 +67,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         plane.stop()
 
 
-@pytest.mark.plays
 def test_a_dry_run_applies_nothing(site: Site) -> None:
     """It shows a change."""
     assert site.play("--check").succeeded().changed
@@ -84,7 +83,6 @@ def test_both_namespaces_get_their_policies_once(site: Site) -> None:
     assert site.play().succeeded().changed == {}
 
 
-@pytest.mark.plays
 def test_an_address_that_is_none_is_named(site: Site) -> None:
     """The API server refuses it, and the failure says which."""
     refused = site.play(network_policies_api_server_cidrs=["10.0.0.300/28"])
@@ -94,7 +92,6 @@ def test_an_address_that_is_none_is_named(site: Site) -> None:
     assert "10.0.0.300/28" in refused.story()
 
 
-@pytest.mark.plays
 def test_without_monitors_their_policies_go(site: Site) -> None:
     """Those that an earlier run applied there are deleted."""
     site.play(network_policies_with_monitors=False).succeeded()
@@ -103,7 +100,6 @@ def test_without_monitors_their_policies_go(site: Site) -> None:
     assert site.policies(SYSTEM_NAMESPACE) == SYSTEM_POLICIES | {"theirs"}
 
 
-@pytest.mark.plays
 def test_switched_off_nothing_of_ours_is_left(site: Site) -> None:
     """Neither a policy nor the record; those of others stay."""
     site.play(network_policies_enabled=False).succeeded()

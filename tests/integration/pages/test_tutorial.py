@@ -130,6 +130,8 @@ def label_monitors(complete: CompleteInstallation) -> None:
         complete.kube.patch(f"{path}/{pod['metadata']['name']}", {"metadata": {"labels": labels}})
 
 
+# Suite redeploy types the page on real kubelets.
+@pytest.mark.plays
 @pytest.mark.usefixtures("kubelets")
 def test_the_commands_print_what_the_page_shows(complete: CompleteInstallation, tmp_path: Path) -> None:
     """In one shell, in their order."""
