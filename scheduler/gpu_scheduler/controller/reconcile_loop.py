@@ -56,6 +56,11 @@ class ReconcileLoop:
         return len(self._queue)
 
     @property
+    def due(self) -> int:
+        """Number of keys that wait or are being reconciled now."""
+        return self._queue.now_due(self._clock())
+
+    @property
     def heartbeat_age(self) -> float:
         """Seconds by which the next iteration of the loop is late; 0 before `run`."""
         return 0.0 if self._heartbeat is None else max(0.0, self._clock() - self._heartbeat - LONGEST_WAIT)

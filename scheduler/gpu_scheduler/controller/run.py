@@ -25,7 +25,7 @@ from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTi
 from gpu_scheduler.kube.objects.agentaflow import API
 from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.resource import EventHandlerFuncs, Resource
-from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.http_server import PROGRESS, Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
@@ -102,6 +102,7 @@ class ControllerProcess:
             alive={"worker": self._problem},
             ready={"caches": self.watches.unlisted, "watches": self.watches.silent},
             registry=self.observed(),
+            dumps={PROGRESS: self.progress},
         )
         listener = Listener(
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
@@ -148,6 +149,10 @@ class ControllerProcess:
     def _problem(self) -> str | None:
         age = self.loop.heartbeat_age
         return f"the worker loop has not run for {age:.0f} s" if age > STUCK else None
+
+    def progress(self) -> dict[str, object]:
+        """Return the versions that reconciles read, and how many reconciles are due."""
+        return {"versions": self.watches.versions(), "due": {"reconciles": self.loop.due}}
 
     def observed(self) -> CollectorRegistry:
         """Add the gauges that are read at each scrape, and return the registry."""

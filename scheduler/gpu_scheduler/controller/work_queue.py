@@ -66,6 +66,11 @@ class WorkQueue(Generic[Key]):
             return now
         return self._timers[0][0] if self._timers else None
 
+    def now_due(self, now: float) -> int:
+        """Return the number of keys that wait or are being reconciled, without those whose time is still to come."""
+        self._fire(now)
+        return len(self._waiting.keys() | self._busy)
+
     def __len__(self) -> int:
         """Number of keys that wait, are being reconciled, or have a due time."""
         return len(self._waiting.keys() | self._busy | self._due.keys())

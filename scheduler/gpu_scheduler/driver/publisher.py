@@ -82,6 +82,7 @@ class Publisher:
         self._stored: dict[str, tuple[Spec, Spec | None]] = {}
         """By name: a spec that was sent, and what the API server made of it."""
         self._notes: tuple[str, ...] = ()
+        self._publishing = False
         self.problem: str | None = "nothing has been published yet"
         """Why the ResourceSlices may be out of date; None if they are current."""
 
@@ -90,13 +91,18 @@ class Publisher:
         """Seconds since the last iteration of the loop began."""
         return self._clock() - self._heartbeat
 
+    @property
+    def due(self) -> bool:
+        """Whether a change waits to be published, or is being published."""
+        return self._publishing or self._changed.is_set()
+
     async def run(self) -> None:
         """Publish after each change, and once per RESYNC; ends only by cancellation."""
         failures = 0
         while True:
             self._heartbeat = self._clock()
             self._changed.clear()
-            wrote = False
+            self._publishing, wrote = True, False
             try:
                 wrote = await self.publish_once()
                 failures, problem = 0, None
@@ -107,6 +113,7 @@ class Publisher:
             except Exception:
                 log.exception("Publishing failed with an internal error")
                 failures, problem = failures + 1, "publishing failed with an internal error"
+            self._publishing = failures > 0
             self._note_problem(problem)
             if failures:
                 await asyncio.sleep(min(PAUSE_LONGEST, PAUSE_FIRST * 2 ** min(failures - 1, 8)))

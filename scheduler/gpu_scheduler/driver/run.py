@@ -18,7 +18,7 @@ from gpu_scheduler.driver.publisher import PATH, PAUSE_LONGEST, Publisher
 from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.resource import ReflectorTimings, Resource
-from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.http_server import PROGRESS, Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import new_registry
 from gpu_scheduler.process.own_cordons import OwnCordons, own_gpu_node
@@ -71,6 +71,7 @@ class DriverProcess:
             alive={"loop": self._stuck},
             ready={"kubelet": lambda: plugin.problem, "resourceslices": lambda: publisher.problem},
             registry=self.registry,
+            dumps={PROGRESS: self.progress},
         )
         listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
         async with listener, plugin:
@@ -81,6 +82,10 @@ class DriverProcess:
                 log.info("Stopping")
             finally:
                 await cancel(tasks)
+
+    def progress(self) -> dict[str, object]:
+        """Return the versions that publishing reads, and whether publishing is due."""
+        return {"versions": self._watches.versions(), "due": {"publications": int(self.publisher.due)}}
 
     def _cdi(self) -> Cdi:
         settings = self._settings

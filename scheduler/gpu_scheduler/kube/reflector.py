@@ -77,6 +77,14 @@ class Reflector(Generic[T]):
         """Seconds since the API server last sent anything about this resource."""
         return self._clock() - self._last_response
 
+    @property
+    def version(self) -> str | None:
+        """The resourceVersion up to which the handler has received every change; None before the first list.
+
+        It is None too from the time that the API server calls it expired until the next list.
+        """
+        return self._version
+
     def relist(self) -> Coroutine[None, None, None]:
         """Request a list. The coroutine returned ends when a list that began after this call has been applied."""
         self._wanted_list = self._begun_lists + 1

@@ -76,6 +76,8 @@ class Monitor:
         self._clock = clock
         self._wall = wall
         self._heartbeat = clock()
+        self.readings = 0
+        """How many readings have ended, with all that they write."""
         self.gpus: tuple[GpuReading, ...] = ()
         """The last reading."""
         self.problem: str | None = "nothing has been read yet"
@@ -96,6 +98,7 @@ class Monitor:
                 log.exception("Reading failed with an internal error")
                 problem = "looking failed with an internal error"
             self._note(problem)
+            self.readings += 1
             await asyncio.sleep(max(0.0, began + self._timings.interval - self._clock()))
 
     async def run_once(self) -> str | None:

@@ -15,7 +15,7 @@ from gpu_scheduler.monitor.listed import ListedFirst
 from gpu_scheduler.monitor.metrics import GpuCollector
 from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
 from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
-from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.http_server import PROGRESS, Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import new_registry, read_gauges
 from gpu_scheduler.process.own_cordons import OwnCordons, own_gpu_node
@@ -66,7 +66,10 @@ class MonitorProcess:
         """Run until `stop`. The values written for the node remain, and become stale when the Lease expires."""
         settings, monitor = self._settings, self.monitor
         health = health_app(
-            alive={"loop": self._stuck}, ready={"readings": lambda: monitor.problem}, registry=self.observed()
+            alive={"loop": self._stuck},
+            ready={"readings": lambda: monitor.problem},
+            registry=self.observed(),
+            dumps={PROGRESS: self.progress},
         )
         listener = Listener(health, address=settings.bind_address, port=settings.http_port, variable="HTTP_PORT")
         async with listener:
@@ -80,6 +83,11 @@ class MonitorProcess:
                 log.info("Stopping")
             finally:
                 await cancel(tasks)
+
+    def progress(self) -> dict[str, object]:
+        """Return the versions that readings use, and how many readings have ended, with all that they write."""
+        versions = {name: reflector.version for name, reflector in self._reflectors.items()}
+        return {"versions": versions, "readings": self.monitor.readings}
 
     def observed(self) -> CollectorRegistry:
         """Return a registry with the GPUs as last read."""

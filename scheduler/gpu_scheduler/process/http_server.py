@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SERVICE = "gpu-scheduler"
+PROGRESS: Final = "/progress"
+"""The path that says what a program has seen of the cluster, and what it has yet to do about it."""
 OK = 200
 UNAVAILABLE = 503
 # Seconds. Health and metrics are answered at once: a slower client must not delay the end of the process.

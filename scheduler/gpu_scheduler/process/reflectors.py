@@ -56,6 +56,10 @@ class Reflectors:
         """Return one function per resource: it returns the seconds since the API server last sent data about it."""
         return {name: partial(_silence, watch) for name, watch in self._all.items()}
 
+    def versions(self) -> dict[str, str | None]:
+        """Return by resource up to which resourceVersion its handler has received every change, see Reflector."""
+        return {name: watch.version for name, watch in self._all.items()}
+
     def unlisted(self) -> str | None:
         """Return a sentence with the resources that have not been listed yet, or None."""
         missing = [name for name, watch in self._all.items() if not watch.synced.is_set()]

@@ -86,6 +86,11 @@ class BindingCycle:
         """Whether a write is in flight."""
         return bool(self._tasks)
 
+    @property
+    def writes(self) -> int:
+        """The number of writes in flight."""
+        return len(self._tasks)
+
     async def take_slot(self, seconds: float) -> bool:
         """Wait at most `seconds` for a free slot; return whether one was taken.
 

@@ -44,6 +44,11 @@ class CordonConfirmer:
         self._unconfirmed: dict[str, _Unconfirmed] = {}
         self._wakeup = asyncio.Event()
 
+    @property
+    def unconfirmed(self) -> int:
+        """The number of GPUNodes that wait for their confirmation."""
+        return len(self._unconfirmed)
+
     def applied(self, cordons: NodeCordons) -> None:
         """Remember the GPUNode if it waits for a confirmation. Decisions obey its cordons already."""
         known = self._unconfirmed.get(cordons.node)

@@ -165,6 +165,11 @@ class ApiEventRecorder(EventRecorder):
         )
         return True
 
+    @property
+    def undelivered(self) -> int:
+        """The number of notices that are not written yet."""
+        return len(self._undelivered)
+
     async def withdraw(self, pod: PodRef) -> bool:
         """Withdraw the pod's condition, see EventRecorder. True if it was not written yet."""
         pending = self._undelivered.get((pod.uid, names.EVENT_FAILED))

@@ -19,7 +19,7 @@ from gpu_scheduler.kube.config.client_config import ClientConfigError
 from gpu_scheduler.kube.events import Events
 from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings, NoLeaderElection
-from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.http_server import PROGRESS, Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.access import Use, find_denied
@@ -156,11 +156,12 @@ class SchedulerProcess:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Run until `stop`. FatalError if a part ends by itself, ListenError if the port is taken."""
+        debug = self._settings.debug_endpoints
         health = health_app(
             alive={"scheduling loop": self._loop_problem},
             ready={"caches": self.watches.unlisted, "watches": self.watches.silent},
             registry=self.observed(),
-            dumps={"/debug/ledger": self._dump} if self._settings.debug_endpoints else {},
+            dumps={PROGRESS: self.progress, **({"/debug/ledger": self._dump} if debug else {})},
         )
         listener = Listener(
             health, address=self._settings.bind_address, port=self._settings.http_port, variable="HTTP_PORT"
@@ -224,6 +225,21 @@ class SchedulerProcess:
     def _loop_problem(self) -> str | None:
         age = self.scheduler.heartbeat_age
         return f"the scheduling loop has not run for {age:.0f} s" if age > STUCK else None
+
+    def progress(self) -> dict[str, object]:
+        """Return the versions that decisions read, and how much is due that follows from them.
+
+        A standby decides nothing: its pending pods stay active.
+        """
+        return {
+            "versions": self.watches.versions(),
+            "due": {
+                "active": self.scheduler.queue.counts()["active"],
+                "writes": self.scheduler.writes,
+                "notices": self.event_recorder.undelivered,
+                "cordons": self.scheduler.cordon_confirmer.unconfirmed,
+            },
+        }
 
     def _dump(self) -> object:
         """Return all holds of the ledger, for debugging."""

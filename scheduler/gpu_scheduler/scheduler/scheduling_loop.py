@@ -124,6 +124,11 @@ class Scheduler:
         return self._binding_cycle.full or (self._binding_cycle.busy and self.queue.any_active())
 
     @property
+    def writes(self) -> int:
+        """The number of writes in flight: binds, claims and volumes."""
+        return self._binding_cycle.writes
+
+    @property
     def attempts_due(self) -> int:
         """The number of attempts after which each pod that is active now has had one, if no other comes first."""
         return self.attempts + self.queue.active_at_most()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -125,6 +126,18 @@ async def test_the_metrics_show_the_controllers_state() -> None:
         assert 'gpu_scheduler_workloads{phase="Running"} 0.0' in text.splitlines()
         assert "gpu_scheduler_controller_queue" in text
         assert 'gpu_scheduler_watch_silence_seconds{resource="gpuworkloads"}' in text
+
+
+async def test_progress_says_what_was_seen_and_what_is_due() -> None:
+    """When pod and statuses are written, nothing is due."""
+    async with leading(settings()) as (replica, server, url):
+        assert replica.loop.due > 0
+        await until(lambda: server.asked("POST", PODS) and not replica.loop.due)
+        status, text = await ask(f"{url}/progress")
+
+        assert status == 200
+        versions = dict.fromkeys(("pods", "nodes", "gpunodes", "gpuworkloads"), "1")
+        assert json.loads(text) == {"versions": versions, "due": {"reconciles": 0}}
 
 
 async def test_a_stuck_worker_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:

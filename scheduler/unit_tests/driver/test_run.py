@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -132,6 +133,7 @@ async def ask(url: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
+WATCHED = ["cordons", "node", "resourceslices"]
 DRIVING = (
     'gpu_scheduler_driver_registered{node="node1"} 1.0',
     'gpu_scheduler_driver_current{node="node1"} 1.0',
@@ -166,6 +168,9 @@ async def test_a_node_is_published_and_its_claims_are_prepared(folder: Path, mon
         asked = api.PrepareRequest(claims=[named, {**named, "uid": "uid-b"}])
         found = await call(driver.plugin.socket, f"{api.PLUGIN}/NodePrepareResources", asked, api.PrepareResponse)
         assert list(found.claims["uid-a"].devices[0].cdi_device_ids) == [f"agentaflow.io/gpu={objects.gpu(1)}"]
+        await until(lambda: not driver.publisher.due)
+        progress = json.loads((await ask(f"{url}/progress"))[1])
+        assert (sorted(progress["versions"]), progress["due"]) == (WATCHED, {"publications": 0})
         metrics = (await ask(f"{url}/metrics"))[1]
         assert set(DRIVING) <= set(metrics.splitlines())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -134,6 +135,8 @@ async def test_a_node_is_read_written_and_kept_fresh(inventory: Path) -> None:
         assert 'gpu_scheduler_monitor_gpu_utilization_percent{gpu="1",model="A100-40GB",node="node1"' in metrics
         assert "gpu_scheduler_monitor_current 1.0" in metrics
         assert node.monitor.problem is None
+        progress = json.loads((await ask(f"{url}/progress"))[1])
+        assert (sorted(progress["versions"]), progress["readings"] >= 3) == (["cordons", "pods"], True)
 
 
 async def test_readiness_shows_the_monitors_problem(inventory: Path) -> None:

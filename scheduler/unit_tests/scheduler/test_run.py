@@ -235,6 +235,30 @@ async def test_the_ledger_can_be_read_where_debugging_is_allowed() -> None:
         assert (await ask(f"{url}/debug/ledger"))[0] == 404
 
 
+@pytest.mark.parametrize("leads", [True, False])
+async def test_progress_says_what_was_seen_and_what_is_due(*, leads: bool) -> None:
+    """A leader has decided on its pod and written why it waits. A standby decides nothing, so the pod stays due."""
+    waiting = {**RUNNING, "spec": {**RUNNING["spec"], "nodeName": None}, "status": {}}
+    waiting["metadata"] = {**RUNNING["metadata"], "annotations": {"gpu-scheduling-map": "0=node1:0,1"}}
+    held = Reply(body={**LEASE, "spec": {"holderIdentity": "other_1", "leaseDurationSeconds": 15}})
+    versions = {**dict.fromkeys(WATCHED, "1"), "monitors": None}
+    due = {"active": int(not leads), "writes": 0, "notices": 0, "cordons": 0}
+    given = settings()
+    async with connected() as (server, api):
+        script(server, waiting, lease=None if leads else held)
+        server.on("PATCH", "/api/v1/namespaces/default/pods/train-0/status", Reply())
+        server.on("POST", "/apis/events.k8s.io/v1/namespaces/default/events", Reply(201))
+        replica, stop = SchedulerProcess(given, api), asyncio.Event()
+        task = asyncio.create_task(replica.serve(stop))
+        await until(lambda: replica.watches.unlisted() is None and replica.progress()["due"] == due)
+        assert (replica.scheduler.attempts > 0) == leads
+        _, text = await ask(f"http://127.0.0.1:{given.http_port}/progress")
+        stop.set()
+        await task
+
+    assert json.loads(text) == {"versions": versions, "due": due}
+
+
 async def test_received_objects_are_written_to_the_journal(tmp_path: Path) -> None:
     """From the first list on, with the resource versions that were read."""
     journal = tmp_path / "journal"
