@@ -286,10 +286,10 @@ def _message(pod: View) -> str:
 
 
 def _node_state(node: View) -> str:
+    if node["ready"] is None:
+        return "Deleted"
     marks = [mark for mark in ("cordoned", "stale") if node[mark]]
-    ready = {True: "Ready", False: "NotReady"}.get(node["ready"], "Deleted")
-    words = [ready, *marks]
-    return ",".join(words)
+    return ",".join(["Ready" if node["ready"] else "NotReady", *marks])
 
 
 def _device_health(device: View) -> str:
