@@ -200,6 +200,11 @@ class SchedulingQueue:
         """Return a number that is not below that of the active pods; outdated entries may be counted too."""
         return len(self._active)
 
+    def count_active(self, now: float) -> int:
+        """Return the number of pods that `pop` would return now, one after the other."""
+        self._activate_due(now)
+        return sum(entry.state is _State.ACTIVE for entry in self._entries.values())
+
     def counts(self) -> dict[str, int]:
         """Return the number of pods by `active`, `backoff` and `unschedulable`.
 

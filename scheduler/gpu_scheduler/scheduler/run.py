@@ -234,7 +234,7 @@ class SchedulerProcess:
         return {
             "versions": self.watches.versions(),
             "due": {
-                "active": self.scheduler.queue.counts()["active"],
+                "active": self.scheduler.queue.count_active(self._clock()),
                 "writes": self.scheduler.writes,
                 "notices": self.event_recorder.undelivered,
                 "cordons": self.scheduler.cordon_confirmer.unconfirmed,
