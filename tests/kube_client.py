@@ -5,6 +5,7 @@ Tests do not use the package's client, because it is under test.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import ssl
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tests.waiting import limit
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Mapping
 
     from tests.objects import Object
@@ -24,6 +26,21 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 CREATED: Final = 201
 NOT_FOUND: Final = 404
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class _ClosingSocket(ssl.SSLSocket):
+    """Closes itself if the server, killed by a test, has reset the connection before the handshake.
+
+    Python 3.11's own stays open then, until the garbage collector finds it in another test.
+    """
+
+    def getpeername(self) -> socket._RetAddress:
+        """See socket.getpeername."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, "reset before the handshake") from error
 
 
 class KubeClient:
@@ -37,6 +54,7 @@ class KubeClient:
         self._port = port
         self._headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
         self._tls = ssl.create_default_context(cafile=ca)
+        self._tls.sslsocket_class = _ClosingSocket
         if pair:
             self._tls.load_cert_chain(pair)
         # Each thread has a connection of its own, kept open: a handshake costs more than most requests.
