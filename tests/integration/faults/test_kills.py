@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.auditor.auditor import Auditor, auditing
-from tests.integration.command import LEASE, Command, start_scheduler
+from tests.integration.command import LEASE, Command, give_up_lease, start_scheduler
 from tests.integration.faults.proxy_faults import WATCH, Call, Fault
 from tests.integration.namespace import Namespace
 from tests.objects import literal, pod
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
     from tests.integration.faults.proxy import FaultProxy, Seen
 
-QUICK: Final = {
-    "DEBUG_ENDPOINTS": "true",
-    "LEASE_DURATION": "3500ms",
-    "RENEW_DEADLINE": "2500ms",
-    "RETRY_PERIOD": "400ms",
-}
 Kind = tuple[str, str]
 STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
 """Take every third call of a start; suite sweeps takes every call."""
@@ -73,7 +67,7 @@ def calls(plane: ControlPlane, proxy: FaultProxy, tmp_path_factory: pytest.TempP
     """Every kind of call of one cycle without faults, and its count."""
     plane.kube.delete(LEASE)
     populated = Recording(plane, "undisturbed")
-    command = start_scheduler(plane, tmp_path_factory.mktemp("undisturbed"), "undisturbed-0", proxy.port, **QUICK)
+    command = start_scheduler(plane, tmp_path_factory.mktemp("undisturbed"), "undisturbed-0", proxy.port)
     try:
         populated.settles()
         eventually("its lead was renewed", lambda: proxy.count("PUT", LEASE), seconds=20)
@@ -199,7 +193,10 @@ class Sweep:
     def _start(self) -> Command:
         self.stop()
         self._number += 1
-        self._lives = start_scheduler(self._plane, self._folder, f"killed-{self._number}", self._proxy.port, **QUICK)
+        name = f"killed-{self._number}"
+        if self._plane.kube.get(LEASE) is not None:
+            give_up_lease(self._plane.kube)
+        self._lives = start_scheduler(self._plane, self._folder, name, self._proxy.port, DEBUG_ENDPOINTS="true")
         return self._lives
 
     def _record_cluster(self) -> Recording:

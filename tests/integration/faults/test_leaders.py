@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.command import LEASE
-from tests.integration.faults.proxied_replica import BINDING
+from tests.integration.command import give_up_lease
+from tests.integration.faults.proxied_replica import BINDING, LEASE
 from tests.integration.faults.proxy_faults import Fault, Hang
 from tests.integration.faults.replicas import (
-    QUICK,
-    QUICK_AND_SHIPPED,
     SHIPPED,
-    Times,
     binders_in_order,
     create_nodes,
     create_pod_for_device,
@@ -27,7 +24,7 @@ from tests.integration.faults.replicas import (
     note,
     run_replicas,
 )
-from tests.waiting import eventually, limit
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,13 +36,13 @@ if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
 
 
-@pytest.mark.parametrize("times", QUICK_AND_SHIPPED)
-def test_the_standby_binds_within_the_lease_and_two_seconds(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path, times: Times
+@pytest.mark.promise("lead-1", "lead-4")
+def test_the_standby_binds_when_the_lease_has_expired(
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """After kill -9 of the leader, the next pod is bound in the promised time without manual help."""
+    """After kill -9 of the leader, the next pod is bound without manual help, and not before the Lease expires."""
     create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path, times) as replicas:
+    with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
         create_pod_for_device(namespace, "before-0", "node1", 0)
         namespace.wait_bound("before-0", "node1")
@@ -53,62 +50,48 @@ def test_the_standby_binds_within_the_lease_and_two_seconds(
         leader.command.kill()
         killed = time.monotonic()
         create_pod_for_device(namespace, "after-0", "node1", 1)
-        namespace.wait_bound("after-0", "node1", seconds=times.lease + 10)
+        namespace.wait_bound("after-0", "node1", seconds=60)
         took = time.monotonic() - killed
 
-        note(f"{times}: bound {took:.1f} s after kill -9")
-        assert took <= times.lease + limit(2)
+        note(f"bound {took:.1f} s after kill -9")
+        assert took >= SHIPPED.lease - SHIPPED.retry
         assert replicas.holder() == standby.name
         assert held_twice(plane.kube) == []
 
 
-@pytest.mark.parametrize("times", [QUICK, SHIPPED], ids=str)
-def test_a_leader_that_is_asked_to_stop_is_followed_within_two_seconds(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path, times: Times
+def test_a_leader_that_is_asked_to_stop_is_followed_by_the_standby(
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """The time from SIGTERM to the next bind, also with the shipped times, where a standby could wait for long."""
+    """It gives up its Lease, and the standby takes one that was released, not one that has expired."""
     create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path, times) as replicas:
+    with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
 
         leader.command.process.send(signal.SIGTERM)
-        began = time.monotonic()
-        # On a busy machine the leader may bind before it handles the signal.
-        eventually("the lease is given up", lambda: replicas.holder() != leader.name, times.lease, pause=0.02)
+        assert leader.command.process.wait(30) == 0
+        assert leader.command.logged("Released the lease")
         create_pod_for_device(namespace, "after-0", "node1", 0)
         namespace.wait_bound("after-0", "node1")
-        took = time.monotonic() - began
 
-        note(f"{times}: bound {took:.2f} s after SIGTERM")
-        assert took <= limit(2)
         assert held(plane.kube)[0].by.startswith(standby.name)
-        assert leader.command.process.wait(5) == 0
 
 
-@pytest.mark.parametrize(
-    ("times", "asleep"),
-    [pytest.param(QUICK, 12.0, id="quick"), pytest.param(SHIPPED, 60.0, id="shipped", marks=pytest.mark.long)],
-)
+@pytest.mark.promise("lead-2", "lead-4")
 def test_a_leader_stopped_past_its_lease_ends_when_it_continues(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path, times: Times, asleep: float
+    plane: ControlPlane, namespace: Namespace, tmp_path: Path
 ) -> None:
     """F9. After SIGSTOP, a successor and SIGCONT it sends no bind and ends with status 1. The successor leads on."""
     create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path, times) as replicas:
+    with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
         stopped = leader.sleep()
         create_pod_for_device(namespace, "during-0", "node1", 0)
-        namespace.wait_bound("during-0", "node1", seconds=times.lease + 10)
-        took = time.monotonic() - stopped
-        time.sleep(max(0.0, stopped + asleep - time.monotonic()))
-        resumed = leader.resume()
+        namespace.wait_bound("during-0", "node1", seconds=60)
+        leader.resume()
         create_pod_for_device(namespace, "after-0", "node1", 1)
 
-        assert leader.command.process.wait(5) == 1
-        ended = time.monotonic() - resumed
+        assert leader.command.process.wait(30) == 1
         namespace.wait_bound("after-0", "node1")
-        note(f"{times}: bound {took:.1f} s after SIGSTOP; {asleep:g} s later SIGCONT, ended {ended:.1f} s after it")
-        assert took <= times.lease + limit(2)
         assert leader.binds(stopped) == []
         assert replicas.holder() == standby.name
         assert all(each.by.startswith(standby.name) for each in held(plane.kube))
@@ -135,7 +118,7 @@ def _silent(replica: Replica) -> Iterator[None]:
 def test_a_leader_that_is_cut_off_alone_stops_and_ends(
     plane: ControlPlane, namespace: Namespace, tmp_path: Path, parted: Callable[[Replica], AbstractContextManager[None]]
 ) -> None:
-    """It sends its last bind before its renew deadline and ends soon after. The standby leads in time."""
+    """It sends its last bind before the standby's first, and ends. The standby leads when the Lease has expired."""
     create_nodes(namespace, "node1")
     with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
@@ -144,15 +127,10 @@ def test_a_leader_that_is_cut_off_alone_stops_and_ends(
         with parted(leader):
             began = time.monotonic()
             create_pod_for_device(namespace, "after-0", "node1", 1)
-            assert leader.command.process.wait(10) == 1
-            ended = time.monotonic() - began
-            namespace.wait_bound("after-0", "node1")
-            took = time.monotonic() - began
+            assert leader.command.process.wait(60) == 1
+            namespace.wait_bound("after-0", "node1", seconds=60)
 
-        note(f"{QUICK}: the leader that was cut off ended after {ended:.1f} s, the other one bound after {took:.1f} s")
-        assert ended <= QUICK.window + limit(1)
-        assert took <= QUICK.lease + limit(2)
-        assert all(at < began + QUICK.window for at in leader.binds(began))
+        assert max(leader.binds(began), default=began) < min(standby.binds())
         assert replicas.holder() == standby.name
         assert held_twice(plane.kube) == []
 
@@ -164,14 +142,15 @@ def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, namespac
         leader, standby = replicas.members
         with _cut(standby):
             eventually("it is not ready", lambda: standby.command.get("/readyz")[0] == 503)
-            time.sleep(QUICK.lease)
+            eventually("it tried for the Lease", lambda: standby.command.count("Trying for the lease failed") >= 3, 60)
             create_pod_for_device(namespace, "before-0", "node1", 0)
             namespace.wait_bound("before-0", "node1")
             assert replicas.holder() == leader.name
         eventually("it is ready", lambda: standby.command.get("/readyz")[0] == 200, seconds=35)
         leader.command.kill()
+        give_up_lease(plane.kube)
         create_pod_for_device(namespace, "after-0", "node1", 1)
-        namespace.wait_bound("after-0", "node1", seconds=QUICK.lease + 2)
+        namespace.wait_bound("after-0", "node1")
 
 
 def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
@@ -191,28 +170,6 @@ def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, namesp
             eventually(f"{replica.name} knows all", partial(knows, replica))
         assert not replicas.members[1].command.leads()
         assert replicas.members[1].binds() == []
-
-
-def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path
-) -> None:
-    """Three replicas, a retry period that is long beside the lease: one leads at its end, the other one waits."""
-    create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path, Times(4, 3, 1.9)) as replicas:
-        leader = replicas.members[0]
-        replicas.join().command.wait_ready()
-        time.sleep(2)
-        renewed = leader.sleep()
-        eventually("another one leads", lambda: replicas.holder() != leader.name, seconds=10, pause=0.02)
-        took = time.monotonic() - renewed
-
-        note(f"lease of 4 s: another holder {took:.2f} s after the leader stopped")
-        # A standby reads a renewal up to 0.57 s late (a quarter of 1.9 s, and up to a fifth of that on top).
-        assert took <= 4 + limit(1)
-        # The Lease in the API server names the new holder before the holder has the answer.
-        successor = next(each for each in replicas.members if each.name == replicas.holder())
-        eventually("the holder leads", successor.command.leads, seconds=5, pause=0.02)
-        assert [each.name for each in replicas.members[1:] if each.command.leads()] == [successor.name]
 
 
 class Kubelet:
@@ -242,6 +199,7 @@ class Kubelet:
 def _paused(plane: ControlPlane, seconds: float) -> None:
     """Leave all requests unanswered for `seconds`; connections stay open."""
     plane.pause()
+    # The scenario: how long the outage lasts.
     time.sleep(seconds)
     plane.resume()
 
@@ -249,27 +207,26 @@ def _paused(plane: ControlPlane, seconds: float) -> None:
 def _restarted(plane: ControlPlane, seconds: float) -> None:
     """Crash the API server, and start it again after `seconds`: it has no open watches and an empty watch cache."""
     plane.crash_api()
+    # The scenario: how long the outage lasts.
     time.sleep(seconds)
     plane.start_api()
 
 
 @pytest.mark.parametrize("outage", [_paused, _restarted])
-@pytest.mark.parametrize(
-    ("times", "seconds"),
-    [pytest.param(QUICK, 10.0, id="quick"), pytest.param(SHIPPED, 60.0, id="shipped", marks=pytest.mark.long)],
-)
-def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 - fixtures
+@pytest.mark.parametrize("seconds", [12.0, pytest.param(60.0, marks=pytest.mark.long)])
+def test_after_an_outage_of_the_api_server_one_replica_leads(
     plane: ControlPlane,
     namespace: Namespace,
     tmp_path: Path,
     outage: Callable[[ControlPlane, float], None],
-    *,
-    times: Times,
     seconds: float,
 ) -> None:
-    """F11. Binds continue within 30 s, with one leader at a time, at most two restarts and few requests."""
+    """F11. The outage is longer than the renew deadline. Binds continue by themselves, with one leader at a time.
+
+    Few requests are sent: ten seconds after the outage are observed, too.
+    """
     create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path, times) as replicas:
+    with run_replicas(plane, tmp_path) as replicas:
         kubelet = Kubelet(replicas)
         try:
             create_pod_for_device(namespace, "before-0", "node1", 0)
@@ -278,8 +235,8 @@ def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 -
             outage(plane, seconds)
             over = time.monotonic()
             create_pod_for_device(namespace, "after-0", "node1", 1)
-            namespace.wait_bound("after-0", "node1", seconds=40)
-            took = time.monotonic() - over
+            namespace.wait_bound("after-0", "node1", seconds=60)
+            # The scenario: what they send in ten seconds is counted.
             time.sleep(max(0.0, over + 10 - time.monotonic()))
         finally:
             kubelet.end()
@@ -288,9 +245,8 @@ def test_after_an_outage_of_the_api_server_one_replica_leads(  # noqa: PLR0913 -
         during = [each.requests(began, over) / (over - began) for each in members]
         afterwards = [each.requests(over, over + 10) / 10 for each in members]
         rates = ", ".join(f"{one:.1f} and {other:.1f}" for one, other in zip(during, afterwards, strict=True))
-        note(f"{times}: bound {took:.1f} s after an outage of {seconds:g} s, {kubelet.restarts} restarts")
+        note(f"{kubelet.restarts} restarts after an outage of {seconds:g} s")
         note(f"requests a second of each replica, during it and in 10 s after it: {rates}")
-        assert took <= limit(30)
         assert kubelet.restarts <= 2
         # Ten watches that double their pauses, and the lease, need far fewer than 20 requests a second. A replica
         # without pauses sends far more.

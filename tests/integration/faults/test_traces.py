@@ -16,6 +16,7 @@ import pytest
 
 from simulator.replica_process import starter
 from simulator.trace import record
+from tests.integration.barrier import settle
 from tests.integration.command import start_alone
 from tests.waiting import eventually
 
@@ -33,10 +34,10 @@ STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
 SEEDS: Final = range(1, 21, STEP)
 CHANGES: Final = 70
 """Steps of a trace: about 20 binds, and waits for several reasons."""
-REST: Final = 0.06
-"""Seconds after each change, in which the scheduler decides."""
 QUICK: Final = "10ms"
 """The back-off. In a trace every back-off ends before the next change, so it must be short in real time."""
+REST: Final = 0.02
+"""Seconds in which each back-off has ended, however busy the machine is."""
 ASSIGNED: Final = "agentaflow.gpu/assigned-"
 
 
@@ -61,6 +62,7 @@ class TracePlayer:
 
     def __init__(self, namespace: Namespace, replica: Command) -> None:
         self._namespace = namespace
+        self._replica = replica
         assert replica.journal is not None
         self._journal = replica.journal
         self._foreign_pods: set[str] = set()
@@ -72,7 +74,10 @@ class TracePlayer:
             self._compare(line["decided"])
             return
         self._change(line)
+        settle(self._namespace, self._replica)
+        # The scenario: back-offs end between two changes.
         time.sleep(REST)
+        settle(self._namespace, self._replica)
 
     def all_bound(self) -> dict[str, Line]:
         """Return node, devices and index of each bound pod of ours, by name."""

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 QUICK: Final = Allowed(staleness=0.0, liveness=1.0, settling=0.5)
 """Short times: a forged object does not change, so the auditor need not wait for it."""
-_SETTINGS: Final = {
-    # These tests are not about the Lease: long times, because the machine may be busy.
-    "LEASE_DURATION": "10s",
-    "RENEW_DEADLINE": "8s",
-    "RETRY_PERIOD": "1s",
-    "DEBUG_ENDPOINTS": "true",
-}
 
 
 @contextmanager
@@ -40,7 +33,7 @@ def open_scheduler(
     **env: str,
 ) -> Iterator[Command]:
     """Run a scheduler that leads, serves its ledger (DEBUG_ENDPOINTS) and writes a journal."""
-    settings = {**_SETTINGS, "DECISION_JOURNAL": str(folder / f"{name}.journal"), **env}
+    settings = {"DEBUG_ENDPOINTS": "true", "DECISION_JOURNAL": str(folder / f"{name}.journal"), **env}
     command = start_scheduler(plane, folder, name, port, module, **settings)
     try:
         command.wait_ready()
