@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests import objects
 from tests.integration import driven_node, monitored_node
-from tests.integration.command import SHIPPED_LEASE, Command, start_alone
+from tests.integration.command import Command, start_alone
 from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
 from tests.integration.isolated import publish
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
@@ -76,7 +76,7 @@ class InstalledCluster:
                 publish(self.kube, NODES)
             self.scheduler = start_alone(self.plane, folder, "scheduler-0", ISOLATION=isolation)
             self._programs.append(self.scheduler)
-            self.controller = start_controller(self.plane, folder, "controller-0", **SHIPPED_LEASE)
+            self.controller = start_controller(self.plane, folder, "controller-0")
             self._programs.append(self.controller)
             for program in (self.scheduler, self.controller):
                 program.wait_ready()

@@ -14,24 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.error import HTTPError
 
-from gpu_scheduler.process.http_server import PAUSE
+from gpu_scheduler.process.http_server import PAUSE, PROGRESS
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import Process, free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.integration.control_plane import ControlPlane
+    from tests.kube_client import KubeClient
     from tests.objects import Object
 
 SCHEDULER: Final = Path(__file__).resolve().parents[2] / "scheduler"
 MALLOC: Final = dict(re.findall(r"\b(MALLOC_\w+)=(\w+)", (SCHEDULER.parent / "Dockerfile").read_text(encoding="utf-8")))
 """The environment variables with which the image configures malloc."""
-# For tests that wait until the Lease expires. On a machine that pauses for two seconds the leader loses its Lease.
-QUICK_LEASE: Final = {"LEASE_DURATION": "3s", "RENEW_DEADLINE": "2s", "RETRY_PERIOD": "400ms"}
-SHIPPED_LEASE: Final = {"LEASE_DURATION": "15s", "RENEW_DEADLINE": "10s", "RETRY_PERIOD": "2s"}
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"
 # Seconds. Long, because five control planes may run on the machine. Other tests measure how soon a replica is ready.
 READY: Final = 40
+# Seconds. It ends a test that hangs: nothing is promised of this time.
+SEEN: Final = 60
 
 
 class Command:
@@ -91,11 +93,42 @@ class Command:
             error.add_note(f"{self.get('/readyz')}\n{self.process.output()[-3000:]}")
             raise
 
+    def progress(self) -> Object:
+        """Return the versions that it has applied, and how much is due."""
+        status, text = self.get(PROGRESS)
+        assert status == 200, (self.process.name, status, self.process.output()[-3000:])
+        found: Object = json.loads(text)
+        return found
+
+    def wait_seen(self, versions: Mapping[str, str], *, idle: bool = True) -> None:
+        """Wait until it has applied these versions of resources or later ones. With `idle`, until nothing is due.
+
+        Versions are numbers that one etcd counts, so a version of another resource can be compared too.
+        """
+
+        def seen() -> bool:
+            found = self.progress()
+            applied = found["versions"]
+            return all(int(applied[name] or 0) >= int(version) for name, version in versions.items()) and not (
+                idle and any(found["due"].values())
+            )
+
+        try:
+            eventually(f"{self.process.name} has seen {versions}", seen, seconds=SEEN)
+        except AssertionError as error:
+            error.add_note(str(self.progress()))
+            raise
+
+    def wait_read(self, more: int = 2) -> None:
+        """Wait until a monitor has ended so many more readings. The first of two may have begun before this call."""
+        enough = self.progress()["readings"] + more
+        eventually(f"{more} more readings", lambda: self.progress()["readings"] >= enough, seconds=SEEN)
+
     def metrics(self) -> str:
         """Return the metrics as they are now.
 
-        The process answers with its last text until PAUSE times the time that it took have passed. So wait for that,
-        counted from the last call here: nobody else may read them meanwhile.
+        The process answers with its last text until PAUSE times the time that it took have passed. So sleep for that
+        time, counted from the last call here, which took longer: nobody else may read them meanwhile.
         """
         time.sleep(max(0.0, self._metrics_fresh_at - time.monotonic()))
         began = time.monotonic()
@@ -162,7 +195,7 @@ def start_scheduler(
     """Start a replica with the RBAC of its role. With `port` it connects to the proxy on that port."""
     token = plane.service_account_token(SYSTEM_NAMESPACE, "gpu-scheduler")
     kubeconfig = plane.kubeconfig(folder / f"{name}.kubeconfig", token, port)
-    settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **QUICK_LEASE, **env}
+    settings = {"KUBERNETES_NAMESPACE": SYSTEM_NAMESPACE, **env}
     replica = Command(folder, name, ["run", "--kubeconfig", str(kubeconfig)], settings, module)
     _replicas.append((plane, replica))
     return replica
@@ -171,7 +204,7 @@ def start_scheduler(
 def start_alone(
     plane: ControlPlane, folder: Path, name: str, port: int | None = None, module: str = "gpu_scheduler", **env: str
 ) -> Command:
-    """Start the only replica, with the shipped times of the Lease.
+    """Start the only replica.
 
     The Lease is deleted first: the replica does not wait until the Lease of a killed replica expires. Where a module
     shares a replica, none of its tests starts another one: the shared one would lose its Lease and end.
@@ -179,4 +212,13 @@ def start_alone(
     running = [each.process.name for at, each in _replicas if at is plane and each.process.alive()]
     assert not running, f"cannot start {name} alone: {running} run on its control plane; stop them first"
     plane.kube.delete(LEASE)
-    return start_scheduler(plane, folder, name, port, module, **{**SHIPPED_LEASE, **env})
+    return start_scheduler(plane, folder, name, port, module, **env)
+
+
+def give_up_lease(kube: KubeClient, path: str = LEASE) -> None:
+    """Release the Lease of a replica that was killed, so that a test need not wait until it expires.
+
+    That another replica takes a Lease when it expires, and not before, is tested in virtual time, and with the shipped
+    times in faults/test_leaders.py.
+    """
+    kube.patch(path, {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})

@@ -15,7 +15,7 @@ from gpu_scheduler.names import MONITOR
 from tests import objects
 from tests.integration import monitored_node
 from tests.integration.certified import Certified
-from tests.integration.command import SHIPPED_LEASE, Command, start_alone
+from tests.integration.command import Command, start_alone
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
 from tests.integration.role_manifests import rendered, rights_of, values_of
 from tests.integration.workloads import prepare_controller, start_controller
@@ -90,7 +90,7 @@ class CompleteInstallation:
         self.monitor = self.start_monitor()
         self.scheduler = self.start_scheduler()
         self.controller = start_controller(
-            self.plane, self.folder, "gpu-scheduler-controller-0", **SHIPPED_LEASE, BIND_ADDRESS=EVERY_ADDRESS
+            self.plane, self.folder, "gpu-scheduler-controller-0", BIND_ADDRESS=EVERY_ADDRESS
         )
         self._programs.append(self.controller)
         self.add_pod("controller", self.controller)

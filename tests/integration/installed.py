@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-import time
+import threading
 import tomllib
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -114,25 +114,28 @@ class Installed:
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def on_terminal(
-        self, *words: str, until: str, columns: int = 120, lines: int = 40, keys: Sequence[str] = ()
+        self, *words: str, until: str, columns: int = 120, lines: int = 40, keys: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, str]:
         """Run a command on a terminal, until it has drawn `until` or ended. Return exit code and output.
 
-        Then press the keys, a second apart, or Ctrl-C if there are none.
+        Then press each of the keys and wait until its text is drawn, or press Ctrl-C if there are none.
         """
         master, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         env = {**self.env, "TERM": "xterm-256color"}
         process = subprocess.Popen(words, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
         os.close(terminal)
-        drawn = b""
+        drawn, pressed = b"", 0
         try:
+            # At the end of the command there is nothing more to read, which is an OSError.
             with suppress(OSError):
                 while until not in drawn.decode(errors="replace"):
                     drawn += os.read(master, 4096)
-                for key in keys:
-                    time.sleep(1)
+                for key, text in keys:
+                    pressed = len(drawn)
                     os.write(master, key.encode())
+                    while text not in drawn[pressed:].decode(errors="replace"):
+                        drawn += os.read(master, 4096)
                 if not keys:
                     process.send_signal(signal.SIGINT)
                 while chunk := os.read(master, 4096):
@@ -141,6 +144,20 @@ class Installed:
         finally:
             process.kill()
             os.close(master)
+
+
+def read_until(process: subprocess.Popen[str], *texts: str) -> str:
+    """Read lines of the command's output until they have all these texts. Return the lines."""
+    assert process.stdout is not None
+    hangs = threading.Timer(limit(60), process.kill)
+    hangs.start()
+    text = ""
+    for line in process.stdout:
+        text += line
+        if all(each in text for each in texts):
+            hangs.cancel()
+            return text
+    raise AssertionError(f"the command ended, or hung, before it printed {texts}: {text}")
 
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:

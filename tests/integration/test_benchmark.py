@@ -29,7 +29,6 @@ from bench.figures import (
 )
 from bench.results import Cell
 from bench.targets import WITH_CLAIMS
-from tests.integration.command import QUICK_LEASE
 from tests.waiting import slowness
 
 if TYPE_CHECKING:
@@ -219,18 +218,18 @@ def test_a_cold_start_is_timed_from_the_start_of_the_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "shortest"), [(signal.SIGKILL, 1.0), pytest.param(signal.SIGTERM, 0.0, marks=pytest.mark.long)]
+    ("end", "shortest"), [(signal.SIGKILL, 12.0), pytest.param(signal.SIGTERM, 0.0, marks=pytest.mark.long)]
 )
 def test_a_standby_takes_over_while_pods_arrive(end: signal.Signals, shortest: float) -> None:
     """Each pod is bound once. After SIGKILL the standby waits until the Lease expires, after SIGTERM it does not."""
     cell = Cell("W7", "O", end.name, NODES, 60)
 
-    measured = failover.measure(cell, 1, lambda _: None, rate=20, end=end, **QUICK_LEASE)
+    measured = failover.measure(cell, 1, lambda _: None, rate=20, end=end)
 
     assert faults(measured) == []
     assert (measured.bound, measured.devices) == (60, 60)
     assert measured.gap is not None
-    assert shortest < measured.gap < 10
+    assert measured.gap > shortest
 
 
 BACKGROUND = {

@@ -5,11 +5,11 @@ The tests have their own control plane, because requests of other programs would
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.barrier import settle
 from tests.integration.command import start_alone
 from tests.integration.namespace import Namespace
 from tests.integration.request_counts import requests
@@ -99,13 +99,14 @@ def test_a_change_of_reason_costs_two_writes(quiet: tuple[Namespace, Command]) -
 
 @pytest.mark.promise("place-7")
 def test_the_steady_state_reads_and_writes_nothing(quiet: tuple[Namespace, Command]) -> None:
-    """Five seconds with bound pods and a waiting pod cost no request but open watches and renewals of the Lease."""
-    namespace, _ = quiet
+    """Bound pods and five attempts of a waiting pod cost no request but open watches and renewals of the Lease."""
+    namespace, command = quiet
     namespace.pod("patient-0", "0=never:0\n", "0")
     namespace.wait_event("patient-0", "FailedScheduling")
-    before = requests(namespace.kube)
+    settle(namespace, command)
+    before, attempts = requests(namespace.kube), command.attempts()
 
-    time.sleep(5)
+    eventually("it was tried five times more", lambda: command.attempts() >= attempts + 5, seconds=60)
 
     assert requests(namespace.kube) - before == {}
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import objects
 from tests.integration.command import LEASE
-from tests.integration.installed import TEMPLATE, Installed, fields_of_view, interrupted, pods_of, seen_of
+from tests.integration.installed import TEMPLATE, Installed, fields_of_view, interrupted, pods_of, read_until, seen_of
 from tests.integration.policies import allow_use
 from tests.waiting import eventually
 
@@ -145,18 +144,23 @@ def test_health_sets_the_exit_code(cli: Installed, populated: Namespace) -> None
     assert cli.items("status")[0]["gpus"]["unhealthy"] == 1
 
 
+def _last(printed: str, name: str) -> Any:
+    """Return what the last of these JSON lines about this object says of it."""
+    items = (json.loads(line)["object"] for line in printed.splitlines())
+    return [item for item in items if item["name"] == name][-1]
+
+
 @pytest.mark.promise("cli-5")
 def test_watch_shows_each_change(cli: Installed, populated: Namespace) -> None:
     """It prints all objects, then each change. Ctrl-C ends it with exit code 0."""
     lines, objects = cli.start("gpu-scheduler", "watch"), cli.start("gpu-scheduler", "watch", "-o", "json")
-    assert lines.stdout is not None
-    assert objects.stdout is not None
-    # The first line shows that the command watches.
-    begun = [lines.stdout.readline(), objects.stdout.readline()]
-    time.sleep(2)
+    waiting = ("node1", "train-0", "train-1", "late-0")
+    begun = [read_until(lines, *waiting), read_until(objects, *waiting)]
     populated.delete("train-0")
-    populated.wait_bound("late-0", "node1")
-    time.sleep(2)
+    begun[0] += read_until(lines, "Scheduled on node1, GPU 1\n", "gone\n")
+    begun[1] += read_until(objects, "DELETED")
+    while _last(begun[1], "late-0")["node"] != "node1":
+        begun[1] += read_until(objects, "late-0")
 
     (code, text, complaints), (other_code, data, _) = interrupted(lines), interrupted(objects)
 
@@ -167,7 +171,7 @@ def test_watch_shows_each_change(cli: Installed, populated: Namespace) -> None:
     assert f"workload {populated.name}/late-0 Scheduled on node1, GPU 1" in shown
     events = [json.loads(line) for line in (begun[1] + data).splitlines()]
     assert {event["type"] for event in events} == {"ADDED", "MODIFIED", "DELETED"}
-    last = [event["object"] for event in events if event["object"]["name"] == "late-0"][-1]
+    last = _last(begun[1] + data, "late-0")
     (pod,) = [pod for pod in pods_of(populated) if pod["metadata"]["name"] == "late-0"]
     assert fields_of_view(last)[:6] == seen_of(pod)[:6]
 

