@@ -1,7 +1,7 @@
 """Waits for a condition, with a time limit that grows with the load of the machine.
 
-Every time limit of a test must be `limit(seconds)`: about `seconds` on an idle machine of two cores, more on a slower
-or busier one. A limit ends a test that hangs, or shows a broken promise. Only the benchmark measures speed.
+Every limit of real time in a test must be `limit(seconds)`: about `seconds` on an idle machine of two cores, more on a
+slower or busier one. A limit only ends a test that hangs. Only the benchmark measures speed.
 """
 
 from __future__ import annotations

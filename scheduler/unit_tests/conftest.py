@@ -1,4 +1,4 @@
-"""Choose the event loop of each test: one with the machine's clock, or one with virtual time."""
+"""Choose the event loop of each test: one with virtual time, or one with the machine's clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Return a VirtualLoop for tests marked clock("virtual"): a busy machine does not change their seconds."""
+    """Return a VirtualLoop, on which no seconds of a busy machine count; a real one for tests marked clock("real")."""
     marker = item.get_closest_marker("clock")
-    if marker is not None and marker.args == ("virtual",):
-        return {"virtual": VirtualLoop}
-    return {"real": asyncio.new_event_loop}
+    if marker is not None and marker.args == ("real",):
+        return {"real": asyncio.new_event_loop}
+    return {"virtual": VirtualLoop}

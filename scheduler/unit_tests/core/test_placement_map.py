@@ -1,5 +1,3 @@
-import contextlib
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from uuid import UUID
@@ -9,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.pods.placement_map import MAX_BYTES, MapError, PlacementMap, Slot, parse_placement_map
-from tests.waiting import limit
 from unit_tests.core.build import MAP
+from unit_tests.steps import Cost, counted
 
 GPU = "GPU-8f5b1c3e-0c4a-4e5e-9d6b-2f0a7c1d2e3f"
 OTHER_GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -292,19 +290,19 @@ SLOW = {
 
 
 @pytest.mark.parametrize("make", SLOW.values(), ids=SLOW)
-def test_time_is_linear(make: Callable[[int], str]) -> None:
-    """Eight times the text takes about eight times the time; a quadratic parser would need sixty-four times."""
-    small, large = make(8_000), make(64_000)
+def test_the_cost_is_linear(make: Callable[[int], str]) -> None:
+    """Eight times the text costs at most about eight times as much; a quadratic parser would cost sixty-four times."""
+    small, large = cost(make(8_000)), cost(make(64_000))
 
-    assert _seconds(large) < 24 * _seconds(small) + limit(0.01)
+    assert large.lines <= 8.5 * small.lines
+    assert large.memory <= 12 * small.memory
 
 
-def _seconds(text: str) -> float:
-    """Return the fastest of five runs in seconds: other programs run on the machine too."""
-    tries = []
-    for number in range(5):
-        began = time.perf_counter()
-        with contextlib.suppress(MapError):
-            parse_placement_map(f"{text}\n#{number}")
-        tries.append(time.perf_counter() - began)
-    return min(tries)
+def cost(text: str) -> Cost:
+    """Return the cost of parsing the text, which may be no map."""
+
+    def parse() -> None:
+        with suppress(MapError):
+            parse_placement_map(text)
+
+    return counted(parse)

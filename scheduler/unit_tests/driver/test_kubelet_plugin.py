@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.driver.preparing import ClaimRef
 
+# gRPC works in threads of its own.
+pytestmark = pytest.mark.clock("real")
+
 Answer = tuple[str, PrepareFailure | None]
 DEVICE = HandedDevice("gpu-1", ("a", "b"), "test/gpu=1")
 

@@ -19,9 +19,9 @@ from gpu_scheduler.driver.ports import CdiError
 from gpu_scheduler.driver.publisher import NotKnownError, Publisher, WriteError
 from gpu_scheduler.kube.http.client import ApiResponse, NoResponseError
 from tests import objects
-from tests.waiting import limit
 from unit_tests.driver.parts import DRIVER, NODE, NamedCdi
 from unit_tests.kube.server import until
+from unit_tests.virtual import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -77,6 +77,7 @@ class Published:
         self.cordons: tuple[Cordon, ...] = ()
         self.node, self.pools = WatchedNode(lambda: self.cordons), WatchedPools()
         self.unlisted: str | None = None
+        self.now = 0.0
         self.publisher = self.start()
 
     def start(self) -> Publisher:
@@ -86,7 +87,10 @@ class Published:
             self.pools.applied(read_slice(json.dumps(body).encode())[1])
         api: Any = self.api
         self.publisher = Publisher(
-            *(api, self.node, self.pools, self.cdi), changed=self.changed, unlisted=lambda: self.unlisted
+            *(api, self.node, self.pools, self.cdi),
+            changed=self.changed,
+            unlisted=lambda: self.unlisted,
+            clock=lambda: self.now,
         )
         return self.publisher
 
@@ -341,7 +345,7 @@ async def running(at: Published, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     task = asyncio.create_task(at.publisher.run())
     yield
     task.cancel()
-    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), limit(5))
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 5)
 
 
 async def test_the_loop_goes_on_after_every_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +366,10 @@ async def test_the_loop_goes_on_after_every_failure(monkeypatch: pytest.MonkeyPa
         assert at.pool() == [(1, 1, 1)]
         at.cordons = (Cordon("*"),)
         await until(lambda: at.pool() == [(2, 1, 1)])
-        assert at.publisher.heartbeat_age < limit(5)
+        at.now = 7
+        assert at.publisher.heartbeat_age == 7
+        at.changed.set()
+        await until(lambda: at.publisher.heartbeat_age == 0)
 
 
 async def test_an_event_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +379,7 @@ async def test_an_event_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(at, monkeypatch):
         await until(lambda: at.publisher.problem is None)
         monkeypatch.setattr(module, "RESYNC", 1000.0)
-        await asyncio.sleep(0.05)
+        await settle()
         at.change(FIRST, None)
         at.changed.set()
         await until(lambda: at.pool() == [(1, 1, 1)])

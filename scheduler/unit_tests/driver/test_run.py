@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.kube.http.client import ApiClient
 
+# gRPC works in threads of its own.
+pytestmark = pytest.mark.clock("real")
+
 # The package's `driver` is the command; this is its module.
 WIRING = import_module("gpu_scheduler.driver.run")
 POOLS = "/apis/resource.k8s.io/v1/resourceslices"

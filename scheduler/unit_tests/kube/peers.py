@@ -137,6 +137,8 @@ async def serving(
 
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+    # Otherwise the kernel keeps a small packet back until the last one is acknowledged.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     context = (tls or server_context()) if scheme == "https" else None
     server = await asyncio.start_server(serve_connection, sock=listener, ssl=context)

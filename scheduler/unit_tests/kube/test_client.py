@@ -2,7 +2,6 @@ import asyncio
 import json
 import socket
 import ssl
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -14,8 +13,8 @@ import trustme
 from gpu_scheduler.kube.config.client_config import ClientConfig, ClientConfigError, trust
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError, status_message
-from tests.waiting import limit
 from unit_tests.kube.server import FakeServer, Reply, StaticReload, connected
+from unit_tests.virtual import virtual_loop
 
 PATH = "/api/v1/pods"
 
@@ -181,10 +180,10 @@ async def test_a_task_cancelled_at_its_timeout_ends(kind: str, cancelled: float)
             await asyncio.sleep(9)
 
         task = asyncio.create_task(send())
-        loop = asyncio.get_running_loop()
+        loop = virtual_loop()
         loop.call_later(cancelled, task.cancel)
-        loop.call_later(0.02, time.sleep, 0.2)
-        await asyncio.wait((task,), timeout=limit(1))
+        loop.call_later(0.02, loop.block, 0.2)
+        await asyncio.wait((task,), timeout=1)
 
         assert task.cancelled()
 
@@ -213,7 +212,6 @@ async def test_unacknowledged_data_is_dropped_before_another_replica_may_lead(ga
 
 
 @pytest.mark.promise("lead-2")
-@pytest.mark.clock("virtual")
 @pytest.mark.parametrize(("gap", "seconds"), [(gap, ended) for gap, _, ended in GAPS.values()], ids=GAPS)
 async def test_a_guarded_call_ends_before_another_replica_may_lead(
     gap: float, seconds: float, monkeypatch: pytest.MonkeyPatch

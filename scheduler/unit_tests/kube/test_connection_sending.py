@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from gpu_scheduler.kube.http.connection import GuardRefusedError
-from tests.waiting import limit
 from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, connection_pool, post, schemes, serving
 from unit_tests.kube.server import until
+from unit_tests.virtual import settle
 
 
 @schemes
@@ -20,7 +20,8 @@ async def test_a_long_request_is_sent_as_the_server_reads_it(scheme: str) -> Non
     calls = 0
 
     async def script(connection: ServerConnection) -> None:
-        await asyncio.sleep(0.02)
+        # Until the kernel's buffers are full.
+        await settle()
         arrived.append(await connection.request())
         await connection.send(CREATED)
         await answer_all(connection)
@@ -71,15 +72,15 @@ async def test_a_guard_that_refuses_midway_leaves_a_partial_request(scheme: str)
 
     async def script(connection: ServerConnection) -> None:
         await connection.head()
-        # By now the kernel's buffers are full.
-        await asyncio.sleep(0.01)
+        # Until the kernel's buffers are full.
+        await settle()
         gate.open = False
         received.append(await connection.read_rest())
 
     async with serving(script, scheme) as peer:
         with connection_pool(peer) as connections:
             with pytest.raises(ConnectionError, match="guard no longer allows") as raised:
-                await asyncio.wait_for(connections.ask(whole, lambda: gate.open), limit(3))
+                await connections.ask(whole, lambda: gate.open)
             await until(lambda: received)
 
     assert not isinstance(raised.value, GuardRefusedError)
@@ -96,7 +97,7 @@ async def test_a_partly_sent_request_does_not_count_as_unsent() -> None:
         await connection.request()
         connection.pause_reading()
         await connection.send(CREATED)
-        await asyncio.sleep(0.02)
+        await settle()
         received.append(await connection.read_rest())
 
     async with serving(script, "https", room=1) as peer:

@@ -19,6 +19,8 @@ from tests.waiting import limit
 V1 = "client.authentication.k8s.io/v1"
 BETA = "client.authentication.k8s.io/v1beta1"
 TOKEN: Object = {"token": "abc"}
+# It waits for processes.
+pytestmark = pytest.mark.clock("real")
 
 
 def printed(status: Object, version: str = V1) -> str:

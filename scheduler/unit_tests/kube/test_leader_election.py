@@ -13,8 +13,8 @@ from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseLo
 from gpu_scheduler.kube.objects.leases import MAX_KEPT, Lease, LeaseMeta, LeaseSpec
 from tests.objects import Object
 from unit_tests.kube.server import Reply, connected, until
+from unit_tests.virtual import settle
 
-pytestmark = pytest.mark.clock("virtual")
 QUICK = LeaseTimings(duration=0.6, renew_deadline=0.3, retry_period=0.05)
 
 
@@ -166,7 +166,7 @@ async def test_elected_is_set_before_tried() -> None:
 
     # In the order in which they wait, `tried` would come first.
     waiting = [asyncio.create_task(wait_for(name, event)) for name, event in (("tried", me.tried), ("led", me.elected))]
-    await asyncio.sleep(0)
+    await settle()
     async with running(me):
         await asyncio.wait_for(asyncio.gather(*waiting), 1)
 
@@ -452,7 +452,6 @@ async def test_the_deadline_counts_from_the_start_of_the_renewal() -> None:
         assert not me.may_write()
 
 
-@pytest.mark.clock("real")
 async def test_a_lease_lock_creates_and_replaces_the_lease() -> None:
     """A missing Lease is created. An update needs the current resourceVersion, and a conflict is reported."""
     path = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
@@ -498,7 +497,6 @@ def lease_json(version: str, holder: str = "", **metadata: object) -> Object:
     }
 
 
-@pytest.mark.clock("real")
 async def test_a_replica_keeps_what_others_wrote_into_the_lease() -> None:
     """Each PUT replaces the whole Lease: when it is taken, renewed and released, fields of others stay as they are."""
     path = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
@@ -513,6 +511,7 @@ async def test_a_replica_keeps_what_others_wrote_into_the_lease() -> None:
             identity="me",
             timing=LeaseTimings(15, 10, 1),
             heartbeat_age=lambda: 0.0,
+            clock=asyncio.get_running_loop().time,
         )
         async with running(me):
             await until(lambda: len(server.asked("PUT")) == 2)
@@ -525,7 +524,6 @@ async def test_a_replica_keeps_what_others_wrote_into_the_lease() -> None:
     assert (taken["spec"]["holderIdentity"], released["spec"]["leaseDurationSeconds"]) == ("me", 1)
 
 
-@pytest.mark.clock("real")
 async def test_a_lease_of_unusual_size_is_written_without_the_fields_of_others() -> None:
     """They would be sent again at every renewal. The Lease itself still works."""
     path = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
@@ -541,7 +539,6 @@ async def test_a_lease_of_unusual_size_is_written_without_the_fields_of_others()
         assert set(server.asked("PUT")[0].body["metadata"]) == {"name", "namespace", "resourceVersion", "uid"}
 
 
-@pytest.mark.clock("real")
 async def test_without_an_election_it_leads_from_its_start() -> None:
     """It may write at any time, and a release changes nothing."""
     alone = NoLeaderElection("me")

@@ -11,6 +11,7 @@ from gpu_scheduler.kube.http.client import ApiResponse, TooLongError
 from gpu_scheduler.kube.http.watch_stream import LARGE_LINE, lines
 from gpu_scheduler.kube.lists import pages
 from unit_tests.kube.server import Reply, connected
+from unit_tests.virtual import settle
 
 PATH = "/api/v1/pods"
 
@@ -41,12 +42,6 @@ async def listed(collection: Collection, large: asyncio.Lock) -> list[int]:
         return [len(page.items or ()) async for page in read]
 
 
-async def turn_loop() -> None:
-    """Let every task run until it waits for something that this test decides."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
 SMALL, MIDDLE, LARGE = 1000, 300_000, 4_000_000
 LISTS = {
     "small objects in growing pages": ((SMALL,) * 1500, [50, 200, 500, 500, 250]),
@@ -75,7 +70,7 @@ async def test_lists_read_large_objects_one_at_a_time() -> None:
     large = asyncio.Lock()
     await large.acquire()
     reading = asyncio.ensure_future(listed(Collection(LARGE, LARGE), large))
-    await turn_loop()
+    await settle()
     assert not reading.done()
 
     large.release()
@@ -109,7 +104,7 @@ async def test_streams_read_long_lines_one_at_a_time() -> None:
         found.extend([len(line) async for line in lines(chunks(), large)])
 
     reading = asyncio.ensure_future(read())
-    await turn_loop()
+    await settle()
     assert not reading.done()
 
     large.release()

@@ -8,7 +8,6 @@ import pytest
 
 from gpu_scheduler.kube.http import pool as module
 from gpu_scheduler.kube.http.pool import ConnectionPool, Route
-from tests.waiting import limit
 from unit_tests.kube.peers import (
     CREATED,
     ServerConnection,
@@ -23,6 +22,7 @@ from unit_tests.kube.peers import (
     watched_sockets,
 )
 from unit_tests.kube.server import until
+from unit_tests.virtual import settle
 
 
 @schemes
@@ -107,7 +107,7 @@ async def test_concurrent_requests_are_limited() -> None:
         with connection_pool(peer, 2) as connections:
             tasks = [asyncio.create_task(connections.ask(post(), None)) for _ in range(3)]
             await until(lambda: len(peer.accepted) == 2)
-            await asyncio.sleep(0.01)
+            await settle()
             assert len(peer.accepted) == 2
             for _ in tasks:
                 go_on.release()
@@ -139,11 +139,11 @@ async def test_every_failed_request_releases_its_slot() -> None:
 
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall may drop an idle connection without notice. Connections in use stay open."""
-    monkeypatch.setattr(module, "IDLE_TIMEOUT", limit(0.2))
+    monkeypatch.setattr(module, "IDLE_TIMEOUT", 0.2)
     async with serving(answer_all) as peer:
         with connection_pool(peer) as connections:
             await asyncio.gather(*(connections.ask(post(), None) for _ in range(3)))
-            async with asyncio.timeout(limit(3)):
+            async with asyncio.timeout(3):
                 while peer.open > 1:
                     await connections.ask(post(), None)
                     await asyncio.sleep(0.01)

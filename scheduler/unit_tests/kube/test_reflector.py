@@ -13,8 +13,8 @@ from gpu_scheduler.kube.objects.meta import Identity
 from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, ReflectorTimings, Resource
 from tests.objects import Object
-from tests.waiting import limit
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
+from unit_tests.virtual import settle
 
 PATH = "/api/v1/things"
 QUICK = ReflectorTimings(idle_limit=5, backoff_first=0.01, backoff_longest=0.05, quick=0.2)
@@ -83,7 +83,7 @@ async def reflecting(
         resource = Resource(
             "things", PATH, "spec.kind=ours", read, named, empty_if=empty_if, list_interval=list_interval
         )
-        reflector = Reflector(api, resource, handler, timings=pace)
+        reflector = Reflector(api, resource, handler, timings=pace, clock=asyncio.get_running_loop().time)
         task = asyncio.create_task(_start(reflector, server))
         try:
             yield server, reflector, handler
@@ -165,15 +165,14 @@ async def test_a_list_after_410_reports_missed_deletions(expiry: Watch | Reply) 
 
 async def test_only_consecutive_410s_back_off() -> None:
     """A watch with an event in between is progress: an expiry before it does not delay the next list."""
-    # Back-offs that doubled each time would take minutes.
+    # Back-offs that doubled each time would take minutes, longer than `until` waits.
     pace = ReflectorTimings(idle_limit=5, backoff_first=0.05, backoff_longest=60, quick=5)
     async with reflecting(pace) as (server, _, handler):
         server.on("GET", PATH, page(7))
         watches = [Watch((event("ADDED", f"a{number}", 8),), close=True) for number in range(14)]
         server.on("WATCH", PATH, *(reply for one in watches for reply in (one, Reply(410))), Watch())
 
-        async with asyncio.timeout(limit(5)):
-            await until(lambda: len(server.asked("GET")) == 15)
+        await until(lambda: len(server.asked("GET")) == 15)
 
         assert handler.calls.count("+a13@8") == 1
 
@@ -298,7 +297,7 @@ async def test_a_list_in_progress_does_not_satisfy_a_later_relist() -> None:
         await until(lambda: server.asked("GET"))
 
         relist = asyncio.create_task(reflector.relist())
-        await asyncio.sleep(0)
+        await settle()
         answered.set()
         await relist
 
@@ -441,11 +440,10 @@ async def test_a_resource_that_is_denied_later_becomes_empty() -> None:
 
 async def test_a_denied_resource_is_not_silent() -> None:
     """It is listed again before its silence counts: readiness must not take a refusal for a missing response."""
-    slow = ReflectorTimings(idle_limit=limit(0.2), backoff_first=0.05, backoff_longest=60)
+    slow = ReflectorTimings(idle_limit=0.2, backoff_first=0.05, backoff_longest=60)
     async with reflecting(slow, empty_if=DENIED_OR_NOT_SERVED) as (server, reflector, _):
         server.on("GET", PATH, Reply(403))
-        async with asyncio.timeout(limit(5)):
-            await until(lambda: len(server.asked("GET")) == 12)
+        await until(lambda: len(server.asked("GET")) == 12)
 
         assert reflector.silence < 2 * slow.idle_limit
 
@@ -457,7 +455,7 @@ async def test_a_relist_does_not_wait_for_a_denied_resource() -> None:
         server.on("GET", PATH, Reply(403))
         await reflector.synced.wait()
 
-        async with asyncio.timeout(limit(3)):
+        async with asyncio.timeout(1):
             await reflector.relist()
 
         assert len(server.asked("GET")) == 2
@@ -471,10 +469,10 @@ async def test_a_relist_ends_a_back_off_without_retry_after(headers: dict[str, s
         server.on("GET", PATH, Reply(503, headers=headers), page(7))
         server.on("WATCH", PATH, Watch())
         await until(lambda: server.asked("GET"))
-        await asyncio.sleep(0.1)
+        await settle()
 
         with suppress(TimeoutError):
-            async with asyncio.timeout(limit(1)):
+            async with asyncio.timeout(1):
                 await reflector.relist()
 
         assert (len(server.asked("GET")) == 2) is soon
@@ -511,7 +509,7 @@ async def test_a_relist_does_not_wait_for_the_next_list() -> None:
         server.on("GET", PATH, page(7, thing("a", 1)), page(8, thing("a", 8)))
         await reflector.synced.wait()
 
-        async with asyncio.timeout(limit(3)):
+        async with asyncio.timeout(1):
             await reflector.relist()
 
         assert handler.calls == ["+a@1", "+a@8"]

@@ -1,7 +1,6 @@
 """How fast a stream is read, and what happens to it when its reader stops."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -10,7 +9,6 @@ import pytest
 
 from gpu_scheduler.kube.http import watch_stream as module
 from gpu_scheduler.kube.http.watch_stream import WatchStream
-from tests.waiting import limit
 from unit_tests.kube.peers import (
     CREATED,
     END,
@@ -27,6 +25,7 @@ from unit_tests.kube.peers import (
     serving,
 )
 from unit_tests.kube.server import until
+from unit_tests.virtual import settle
 
 
 async def send_head_only(connection: ServerConnection) -> None:
@@ -61,10 +60,7 @@ async def test_a_stream_reads_ahead_only_to_its_limit(
             async with connections.stream(pause) as stream:
                 await stream.begin(WATCH)
                 await until(lambda: len(stream._body) > 2**18)
-                before = -1
-                while before < sent:
-                    before = sent
-                    await asyncio.sleep(0.05)
+                await settle()
                 assert len(stream._body) <= 2**18 + 2**16
                 assert sent < len(pieces)
                 assert b"".join([piece async for piece in stream.chunks(3)]) == b"".join(pieces)
@@ -77,7 +73,7 @@ def read_times(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     usual = WatchStream._readable
 
     def record(stream: WatchStream) -> None:
-        times.append(time.monotonic())
+        times.append(asyncio.get_running_loop().time())
         usual(stream)
 
     with monkeypatch.context() as patch:
@@ -106,7 +102,7 @@ async def test_data_of_one_pause_arrives_together(monkeypatch: pytest.MonkeyPatc
                 assert b"".join(pieces) == b"." * 40
                 gaps = [later - earlier for earlier, later in pairwise(times[1:])]
                 assert len(pieces) <= len(times)
-                assert (len(times) > 5) if not pause else (min(gaps) > 0.09)
+                assert (len(times) > 5) if not pause else (min(gaps) > 0.099)
 
 
 @schemes
@@ -122,7 +118,7 @@ async def test_no_pause_delays_the_head(scheme: str) -> None:
 
     async with serving(script, scheme) as peer:
         with connection_pool(peer) as connections:
-            async with connections.stream(9.0) as stream, asyncio.timeout(limit(3)):
+            async with connections.stream(9.0) as stream, asyncio.timeout(0.03):
                 assert (await stream.begin(WATCH)).status == 200
 
 
@@ -138,7 +134,7 @@ async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> Non
         with connection_pool(peer) as connections:
             async with connections.stream(0.05) as stream:
                 await stream.begin(WATCH)
-                async with asyncio.timeout(limit(1)):
+                async with asyncio.timeout(0.06):
                     assert b"".join([piece async for piece in stream.chunks(3)]) == b"a"
     async with serving(send_head_only, scheme) as peer:
         with connection_pool(peer) as connections:
@@ -151,7 +147,7 @@ async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> Non
 @schemes
 async def test_the_idle_limit_counts_from_the_last_data(scheme: str) -> None:
     """A stream that sends data now and then may last."""
-    rest = limit(0.1)
+    rest = 0.1
 
     async def script(connection: ServerConnection) -> None:
         await connection.head()
@@ -195,7 +191,7 @@ async def test_a_cancelled_watch_closes_its_connection(scheme: str, pause: float
             for count in (1, 2):
                 task = asyncio.create_task(watch())
                 await until(lambda count=count: len(peer.accepted) == count)
-                await (begun.wait() if count == 2 else asyncio.sleep(0.01))
+                await (begun.wait() if count == 2 else settle())
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task

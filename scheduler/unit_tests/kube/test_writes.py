@@ -14,6 +14,7 @@ from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient, NoResponseError, NotSentError
 from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, authority, server_context, serving
 from unit_tests.kube.server import until
+from unit_tests.virtual import settle
 
 REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
@@ -62,7 +63,8 @@ async def test_an_unsent_request_differs_from_an_unanswered_one() -> None:
 
     async def script(connection: ServerConnection) -> None:
         await connection.head()
-        await asyncio.sleep(0.01)
+        # Until the kernel's buffers are full.
+        await settle()
         gate.append(False)
         await connection.read_rest()
 

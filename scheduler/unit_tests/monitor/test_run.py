@@ -19,7 +19,6 @@ from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import MonitorSettings
-from tests.waiting import limit
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[t
             yield server, node, f"http://127.0.0.1:{given.http_port}"
         finally:
             stop.set()
-            await asyncio.wait_for(task, limit(5))
+            await asyncio.wait_for(task, 5)
 
 
 async def ask(url: str) -> tuple[int, str]:
@@ -196,7 +195,7 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
         task = asyncio.create_task(run_monitor(settings(inventory), None, None))
         await until(lambda: server.asked("PATCH", LEASE) and server.asked("WATCH", "/api/v1/pods"))
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, limit(5))
+        await asyncio.wait_for(task, 5)
 
         assert {each.method for each in server.requests} == {"GET", "WATCH", "PATCH"}
 

@@ -43,6 +43,13 @@ def environment(library: Path, lines: Path) -> dict[str, str]:
     }
 
 
+def write(lines: Path, text: str) -> None:
+    """Change the stub's answers. The file is replaced in one step."""
+    fresh = lines.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.rename(lines)
+
+
 class Machine:
     """Four GPUs and a process that reads them. `read` blocks, so `async with` is not needed."""
 
@@ -73,10 +80,8 @@ class Machine:
         self._process.stdout.close()
 
     def set(self, lines: Mapping[tuple[str, int], int] | None = None) -> None:
-        """Change the stub's answers: (what, GPU) → value. The file is replaced in one step."""
-        fresh = self._lines.with_suffix(".new")
-        fresh.write_text("".join(f"{what} {gpu} {value}\n" for (what, gpu), value in (lines or {}).items()))
-        fresh.rename(self._lines)
+        """Change the stub's answers: (what, GPU) → value."""
+        write(self._lines, "".join(f"{what} {gpu} {value}\n" for (what, gpu), value in (lines or {}).items()))
 
     @property
     def threads(self) -> int:

@@ -1,6 +1,6 @@
 /* Stands in for NVIDIA's libnvidia-ml.so.1: four GPUs, whose answers the lines of the file $NVML_STUB change while a
    process runs. A line is `what gpu value`: a field below, or a function's name with the error code that it answers.
-   A function that hangs has the value -1; it goes on when the line is gone. With -DOLD it is the library of a driver
+   A function that hangs has the value -1; it goes on when the line is gone. Then $NVML_STUB.hangs exists. With -DOLD it is the library of a driver
    that knows neither row remapping nor MIG nor the newer way to ask for a temperature. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,9 +42,17 @@ static long asked(const char *what, int gpu, long otherwise) {
   return otherwise;
 }
 
+static void show_hanging(void) {
+  const char *path = getenv("NVML_STUB");
+  char marker[4096];
+  FILE *file;
+  snprintf(marker, sizeof marker, "%s.hangs", path ? path : "");
+  if ((file = fopen(marker, "w"))) fclose(file);
+}
+
 static int fails(const char *function, int gpu) {
   long code;
-  while ((code = asked(function, gpu, OK)) == -1) usleep(10000);
+  for (; (code = asked(function, gpu, OK)) == -1; usleep(10000)) show_hanging();
   return (int)code;
 }
 

@@ -19,10 +19,13 @@ from aiohttp.test_utils import TestServer
 
 from tests.waiting import limit
 from unit_tests.kube.server import until
-from unit_tests.nvml.library import environment
+from unit_tests.nvml.library import environment, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+# It waits for a process.
+pytestmark = pytest.mark.clock("real")
 
 MEBIBYTE = 1024
 MOST_RESIDENT = 60 * MEBIBYTE
@@ -57,23 +60,13 @@ class Cluster:
         """Return how often the Lease was renewed."""
         return sum("/leases/" in path for _, path in self.asked)
 
-    async def renewals_end(self) -> int:
-        """Return how often the Lease was renewed as soon as that has not changed for a second."""
-        before = -1
-        async with asyncio.timeout(limit(5)):
-            while self.renewals() != before:
-                before = self.renewals()
-                await asyncio.sleep(1)
-        return before
-
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer with 50 pods, and accept every write."""
         self.asked.append((request.method, request.path))
         if request.query.get("watch"):
             response = web.StreamResponse()
             await response.prepare(request)
-            await asyncio.sleep(60)
-            return response
+            await asyncio.Event().wait()
         if request.path == "/api/v1/pods":
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [POD] * 50})
         return web.json_response({"metadata": {"name": "node1", "uid": "uid-1"}})
@@ -104,7 +97,18 @@ def start(made: Cluster, library: Path, lines: Path, **others: str) -> subproces
     env = {name: value for name, value in environment(library, lines).items() if not name.startswith("COVERAGE_")}
     env |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": made.url, "NODE_NAME": "node1"}
     env |= {"MONITOR_INTERVAL": "200ms", "HTTP_PORT": "0", "BIND_ADDRESS": "127.0.0.1", **others}
-    return subprocess.Popen((sys.executable, "-c", START, made.account, "monitor"), env=env, stderr=subprocess.PIPE)
+    with log_of(made).open("wb") as log:
+        return subprocess.Popen((sys.executable, "-c", START, made.account, "monitor"), env=env, stderr=log)
+
+
+def log_of(made: Cluster) -> Path:
+    """Return the file with what a monitor logs."""
+    return made.account / "log"
+
+
+def last_line(made: Cluster) -> str:
+    """Return the last line that the monitor logged. It logs each change of what is wrong."""
+    return ["", *log_of(made).read_text().splitlines()][-1]
 
 
 def resident_memory(process: subprocess.Popen[bytes]) -> int:
@@ -120,8 +124,6 @@ async def stop(process: subprocess.Popen[bytes]) -> None:
         assert await asyncio.to_thread(process.wait, limit(PATIENCE)) == 0
     finally:
         process.kill()
-        assert process.stderr is not None
-        process.stderr.close()
 
 
 @pytest.mark.parametrize("source", ["nvml", "simulated"])
@@ -142,16 +144,21 @@ async def test_a_monitor_is_small(library: Path, tmp_path: Path, source: str) ->
 async def test_a_hanging_driver_stops_the_renewals_and_not_the_process(library: Path, tmp_path: Path) -> None:
     """The Lease expires while the driver hangs, and is renewed when it is back. A stop does not wait for the driver."""
     lines = tmp_path / "lines"
-    lines.write_text("")
+    write(lines, "")
     async with cluster(tmp_path) as made:
         process = start(made, library, lines)
         try:
             await until(lambda: made.renewals() > 1, 60)
-            lines.write_text("nvmlDeviceGetCount 0 -1\n")
-            before = await made.renewals_end()
-            lines.write_text("")
-            await until(lambda: made.renewals() > before + 1, 10)
-            lines.write_text("nvmlDeviceGetCount 0 -1\n")
-            await asyncio.sleep(0.5)
+            write(lines, "nvmlDeviceGetCount 0 -1\n")
+            await until((tmp_path / "lines.hangs").exists, 10)
+            before = made.renewals()
+            await until(lambda: "the driver has not answered" in last_line(made), 10)
+            write(lines, "nvmlDeviceGetCount 0 9\n")
+            await until(lambda: "Driver Not Loaded" in last_line(made), 10)
+            assert made.renewals() == before
+            write(lines, "")
+            await until(lambda: made.renewals() > before, 10)
+            write(lines, "nvmlDeviceGetCount 0 -1\n")
+            await until(lambda: "the driver has not answered" in last_line(made), 10)
         finally:
             await stop(process)

@@ -5,7 +5,7 @@ import pytest
 
 from gpu_scheduler.process import request_bodies
 from gpu_scheduler.process.request_bodies import SMALL, BodyBudget, BodyError
-from tests.waiting import limit
+from unit_tests.virtual import settle
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -70,12 +70,6 @@ class Request:
 
     def send_all(self) -> None:
         self.content.send(b"x" * (self.content_length or 0))
-
-
-async def settle() -> None:
-    """Run every task that is ready."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_a_body_in_pieces_becomes_one() -> None:
@@ -143,7 +137,7 @@ async def test_a_body_that_stalls_loses_its_room_to_one_that_waits(monkeypatch: 
 
     tasks.append(asyncio.create_task(waiting.read(budget)))
     waiting.send_all()
-    await asyncio.wait_for(waiting.reading.wait(), limit(2))
+    await asyncio.wait_for(waiting.reading.wait(), 2)
 
     assert stalled.connection.closed.is_set()
     assert not arrived.connection.closed.is_set()
@@ -167,6 +161,6 @@ async def test_a_body_whose_peer_is_gone_keeps_no_room(*, granted: bool) -> None
     if granted:
         await reading
     leaving.cancel()
-    await asyncio.wait_for(last.reading.wait(), limit(2))
+    await asyncio.wait_for(last.reading.wait(), 2)
     last.finish.set()
     await asyncio.gather(reading, waiting)

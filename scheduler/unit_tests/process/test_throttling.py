@@ -1,29 +1,29 @@
 import asyncio
 import itertools
 import logging
-import time
 
 import pytest
 
 from gpu_scheduler.process.http_server import PAUSE, throttled
 from gpu_scheduler.process.log_budget import BURST, RATE, LogBudget
 from gpu_scheduler.webhook.throttle import Throttle
+from unit_tests.virtual import virtual_loop
 
 
 async def test_costly_work_leaves_the_loop_free_most_of_the_time() -> None:
     """Between two pieces other tasks have four times as long as the first piece took."""
-    costly, spans = Throttle(), list[tuple[float, float]]()
+    costly, loop, spans = Throttle(), virtual_loop(), list[tuple[float, float]]()
 
     async def work() -> None:
         async with costly:
-            began = time.monotonic()
-            time.sleep(0.02)  # noqa: ASYNC251 - it simulates work that blocks the loop
-            spans.append((began, time.monotonic()))
+            began = loop.time()
+            loop.block(0.02)
+            spans.append((began, loop.time()))
 
     await asyncio.gather(*(work() for _ in range(3)))
 
     for (began, ended), (following, _) in itertools.pairwise(spans):
-        assert following - ended >= PAUSE * (ended - began) * 0.95
+        assert following - ended == pytest.approx(PAUSE * (ended - began))
 
 
 def test_a_throttled_value_is_made_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

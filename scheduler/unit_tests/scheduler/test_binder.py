@@ -14,7 +14,6 @@ from gpu_scheduler.kube.lists import USUAL_OBJECT
 from gpu_scheduler.scheduler.binder import ApiBinder
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
 from tests.objects import Object
-from tests.waiting import limit
 from unit_tests.kube.server import FakeServer, Reply, connected
 
 POD = "/api/v1/namespaces/default/pods/train-2"
@@ -96,7 +95,6 @@ ANSWERS: dict[str, Object | str] = {
 
 
 @pytest.mark.promise("lead-2")
-@pytest.mark.clock("virtual")
 async def test_a_binding_waits_three_seconds_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then its outcome is unknown, and a GET with the same limit asks for it."""
     began = asyncio.get_running_loop().time()
@@ -210,17 +208,9 @@ CASES: list[tuple[str, list[Reply], list[Reply], BindResult | type[BindResult]]]
 @pytest.mark.promise("hold-1", "place-5")
 @pytest.mark.parametrize(("_name", "posts", "gets", "expected"), CASES, ids=[case[0] for case in CASES])
 async def test_every_kind_of_answer_has_its_own_result(
-    _name: str,
-    posts: list[Reply],
-    gets: list[Reply],
-    expected: BindResult | type[BindResult],
-    monkeypatch: pytest.MonkeyPatch,
+    _name: str, posts: list[Reply], gets: list[Reply], expected: BindResult | type[BindResult]
 ) -> None:
     """Unknown never counts as Failed. If a GET can settle the outcome, it does."""
-    if posts[0].after:
-        monkeypatch.setattr(
-            ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.5)}
-        )
     async with connected() as (server, api):
         _script(server, posts, gets)
 

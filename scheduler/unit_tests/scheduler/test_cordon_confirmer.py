@@ -11,12 +11,10 @@ import pytest
 
 from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.nodes.cordons import Cordon, NodeCordons
-from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.scheduler import cordon_confirmer
 from gpu_scheduler.scheduler.binder import ApiCordonStatus
 from gpu_scheduler.scheduler.cordon_confirmer import CordonConfirmer
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
-from tests.waiting import limit
 from unit_tests.core.build import placed, pod
 from unit_tests.kube.server import Reply, connected, until
 from unit_tests.scheduler.test_claims import Gate
@@ -201,11 +199,8 @@ async def test_an_answer_is_returned_and_never_raised(reply: Reply, why: str | N
         assert found == why
 
 
-async def test_a_missing_answer_is_returned_and_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_answer_is_returned_and_never_raised() -> None:
     """To write the same twice is harmless."""
-    monkeypatch.setattr(
-        ApiClient.call, "__kwdefaults__", {**(ApiClient.call.__kwdefaults__ or {}), "timeout": limit(0.2)}
-    )
     async with connected() as (server, api):
         server.on("PATCH", STATUS, Reply(200, hang=True))
 

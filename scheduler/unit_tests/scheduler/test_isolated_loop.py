@@ -87,7 +87,6 @@ async def looping(policy: Policy | None = None, *, binders: int = 64) -> AsyncIt
 
 
 @pytest.mark.promise("isolate-2", "isolate-17")
-@pytest.mark.clock("virtual")
 async def test_claims_are_allocated_before_the_binding() -> None:
     """To exactly the devices of the placement."""
     async with looping() as loop:
@@ -107,7 +106,6 @@ async def test_claims_are_allocated_before_the_binding() -> None:
         }
 
 
-@pytest.mark.clock("virtual")
 async def test_a_bind_that_waits_for_others_keeps_no_slot() -> None:
     """The claims of the next pod are written meanwhile. With one slot, there is still only one write at once."""
     async with looping(binders=1) as loop:
@@ -121,7 +119,6 @@ async def test_a_bind_that_waits_for_others_keeps_no_slot() -> None:
 
 
 @pytest.mark.promise("isolate-4", "isolate-17")
-@pytest.mark.clock("virtual")
 async def test_a_claim_that_came_first_withdraws_ours() -> None:
     """Another scheduler allocated the device between our decision and our write. The pod is not bound.
 
@@ -152,7 +149,6 @@ async def test_a_claim_that_came_first_withdraws_ours() -> None:
 
 
 @pytest.mark.promise("isolate-4")
-@pytest.mark.clock("virtual")
 @pytest.mark.parametrize(("pending", "seconds"), [(False, 0.2), (True, 0.9)], ids=["without a claim", "for its claim"])
 @pytest.mark.parametrize("late", [False, True], ids=["it takes another GPU", "it takes ours"])
 async def test_another_scheduler_has_time_to_write_its_decision(*, late: bool, pending: bool, seconds: float) -> None:
@@ -171,7 +167,6 @@ async def test_another_scheduler_has_time_to_write_its_decision(*, late: bool, p
 
 
 @pytest.mark.promise("isolate-4", "isolate-17")
-@pytest.mark.clock("virtual")
 async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
     """Until then nobody knows what else was allocated. After 3 s the pod is tried again."""
     async with looping() as loop:
@@ -193,7 +188,6 @@ async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
 
 
 @pytest.mark.promise("isolate-4")
-@pytest.mark.clock("virtual")
 async def test_an_older_allocation_of_the_claim_is_not_taken_for_this_one() -> None:
     """The watch is late: it shows an allocation that was given back, and not yet the claim that has the GPU since."""
     async with looping() as loop:
@@ -219,7 +213,6 @@ FAILURES = {
 
 
 @pytest.mark.promise("isolate-17")
-@pytest.mark.clock("virtual")
 @pytest.mark.parametrize(("failure", "reasons"), FAILURES.values(), ids=FAILURES)
 async def test_a_claim_that_is_not_allocated_costs_one_attempt(
     failure: Failed | NotSent, reasons: list[Reason]
@@ -236,7 +229,6 @@ async def test_a_claim_that_is_not_allocated_costs_one_attempt(
 
 
 @pytest.mark.promise("isolate-7")
-@pytest.mark.clock("virtual")
 async def test_claims_of_a_pod_that_waits_are_released() -> None:
     """An earlier leader allocated them and was killed before the Binding. Now the node is cordoned."""
     async with looping() as loop:
@@ -257,7 +249,6 @@ async def test_claims_of_a_pod_that_waits_are_released() -> None:
         assert loop.binder.sent == []
 
 
-@pytest.mark.clock("virtual")
 async def test_pods_that_start_together_follow_one_whose_claim_was_in_their_way() -> None:
     """The claim is of an earlier attempt of the other pod, which uses it now. So nothing becomes free."""
     async with looping() as loop:
@@ -277,7 +268,6 @@ async def test_pods_that_start_together_follow_one_whose_claim_was_in_their_way(
 
 
 @pytest.mark.promise("isolate-7")
-@pytest.mark.clock("virtual")
 async def test_claims_that_are_reserved_late_are_released() -> None:
     """The write of an attempt that had no answer comes when the pod waits already."""
     async with looping() as loop:
@@ -292,7 +282,6 @@ async def test_claims_that_are_reserved_late_are_released() -> None:
 
 
 @pytest.mark.promise("isolate-2")
-@pytest.mark.clock("virtual")
 async def test_no_bind_uses_claims_that_are_being_released() -> None:
     """The node can be used again while the withdrawal is in flight: the bind would lose its claims."""
     async with looping() as loop:
@@ -311,7 +300,6 @@ async def test_no_bind_uses_claims_that_are_being_released() -> None:
         assert loop.binder.names() == ["train-0"]
 
 
-@pytest.mark.clock("virtual")
 async def test_a_claim_of_an_earlier_leader_is_used() -> None:
     """The pod is bound to the devices that its claim has already."""
     async with looping() as loop:
@@ -340,7 +328,6 @@ def with_own_claim(name: str = "mine") -> Pod:
 
 
 @pytest.mark.promise("isolate-15")
-@pytest.mark.clock("virtual")
 @pytest.mark.parametrize("template", [False, True], ids=["its claim", "its claim, made from a template"])
 async def test_a_pod_is_bound_when_its_own_claim_comes(*, template: bool) -> None:
     """It waits for nothing but that."""
@@ -359,7 +346,6 @@ async def test_a_pod_is_bound_when_its_own_claim_comes(*, template: bool) -> Non
 
 
 @pytest.mark.promise("isolate-15")
-@pytest.mark.clock("virtual")
 async def test_a_claim_that_is_made_anew_requeues_its_pod() -> None:
     """What was not read of the first is not in the second."""
     async with looping(Policy(reads_claims=True)) as loop:
@@ -376,7 +362,6 @@ async def test_a_claim_that_is_made_anew_requeues_its_pod() -> None:
 
 
 @pytest.mark.promise("isolate-7")
-@pytest.mark.clock("virtual")
 async def test_an_own_claim_is_given_back_and_allocated_again() -> None:
     """An earlier leader was killed before the Binding: its pod waits for the GPU that its claim has."""
     async with looping(Policy(reads_claims=True)) as loop:

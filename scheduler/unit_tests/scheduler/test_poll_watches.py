@@ -10,6 +10,7 @@ from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from unit_tests.core.build import node, pod
 from unit_tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
 from unit_tests.kube.peers import HEAD, WATCH, ServerConnection, chunk, connection_pool, schemes, serving
+from unit_tests.virtual import settle
 
 
 @schemes
@@ -31,7 +32,7 @@ async def test_poll_watches_ends_the_pause_of_a_watch(scheme: str) -> None:
                 pieces = stream.chunks(3)
                 assert await anext(pieces) == b"first"
                 first_read.set()
-                await asyncio.sleep(0.1)
+                await settle()
 
                 assert stream.poll_watches()
                 assert await anext(pieces) == b"second"
@@ -56,8 +57,7 @@ async def test_a_decision_sees_the_unread_watch_events() -> None:
     scheduler.cache.nodes.applied(node("node1", allocatable={"cpu": 1000, "pods": 10}))
     scheduler.pods.applied(pod("ours-0", "0=node1:0\n", resource_request=ResourceRequest({"cpu": 1000})))
     task = asyncio.create_task(scheduler.run())
-    for _ in range(60):
-        await asyncio.sleep(0)
+    await settle()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

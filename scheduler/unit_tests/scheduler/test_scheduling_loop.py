@@ -26,6 +26,7 @@ from gpu_scheduler.scheduler.timings import Timings
 from unit_tests.core.build import bound as bound_by_us
 from unit_tests.core.build import node, pod
 from unit_tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
+from unit_tests.virtual import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -51,8 +52,7 @@ class Loop:
 
     async def settle(self) -> None:
         """Run every task that is ready."""
-        for _ in range(60):
-            await asyncio.sleep(0)
+        await settle()
 
     async def later(self, seconds: float) -> None:
         """Let time pass, and start the loop's next turn."""
@@ -601,7 +601,6 @@ async def test_the_heartbeat_age_shows_how_late_the_loop_is() -> None:
         assert loop.scheduler.heartbeat_age == 0
 
 
-@pytest.mark.clock("virtual")
 @pytest.mark.promise("lead-1")
 async def test_a_leader_whose_binds_all_hang_stays_alive() -> None:
     """64 binds wait for an API server that does not answer. The loop waits for a free slot, and must not count as dead.
