@@ -12,7 +12,7 @@ from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed
 from unit_tests.core.build import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.nodes.nodes import Node
@@ -93,6 +93,12 @@ def virtual_loop() -> VirtualLoop:
 async def settle() -> None:
     """Run every task until it waits for time, or for something that the test decides."""
     await asyncio.sleep(1e-6)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a VirtualLoop of its own: for one of many examples of a test."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(coroutine)
 
 
 class Watch(Generic[T]):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_scheduler.kube.http.connection import Connection, HttpReply
+from unit_tests import virtual
 from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, connection_pool, post, schemes, serving
 from unit_tests.kube.server import until
 
@@ -196,4 +197,4 @@ def test_the_cuts_of_a_response_change_nothing(data: st.DataObject, response: tu
     raw, reply = response
     cuts = sorted(data.draw(st.sets(st.integers(1, len(raw) - 1), max_size=12)))
 
-    assert asyncio.run(reply_in_pieces(raw, cuts)) == reply
+    assert virtual.run(reply_in_pieces(raw, cuts)) == reply

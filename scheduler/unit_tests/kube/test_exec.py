@@ -7,7 +7,6 @@ import pytest
 
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.kube.http.exec import ExecError, Executor
-from tests.waiting import limit
 from unit_tests.kube.server import Exec, FakeServer, Reply, connected
 
 POD = PodRef("ml", "train-0", "uid-train-0")
@@ -26,7 +25,7 @@ SUCCESS = status(status="Success")
 async def run(server: FakeServer, executor: Executor, *replies: Exec | Reply, seconds: float = 5.0) -> bytes:
     """Run a command that the server answers with these replies."""
     server.on("GET", PATH, *replies)
-    return await executor.run(POD, "main", ("cat", "/a b&c"), seconds=limit(seconds), most=1000)
+    return await executor.run(POD, "main", ("cat", "/a b&c"), seconds=seconds, most=1000)
 
 
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "v4.channel.k8s.io"])
@@ -99,7 +98,7 @@ async def test_a_command_that_does_not_end() -> None:
         with pytest.raises(ExecError, match=r"^it does not answer within .* s$"):
             await run(server, executor, Exec((OUT + b"A=1\0",), hang=True), Exec((SUCCESS,)), seconds=0.2)
 
-        assert await executor.run(POD, "main", ("true",), seconds=limit(5), most=1000) == b""
+        assert await executor.run(POD, "main", ("true",), seconds=5, most=1000) == b""
 
 
 async def test_an_api_server_that_does_not_answer() -> None:
@@ -108,4 +107,4 @@ async def test_an_api_server_that_does_not_answer() -> None:
         await server.stop()
 
         with pytest.raises(ExecError, match="Cannot connect to host"):
-            await executor.run(POD, "main", ("true",), seconds=limit(5), most=1000)
+            await executor.run(POD, "main", ("true",), seconds=5, most=1000)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpu_scheduler.kube.http import watch_stream as module
 from gpu_scheduler.kube.http.connection import HttpReply
 from gpu_scheduler.kube.http.watch_stream import WatchStream
+from unit_tests import virtual
 from unit_tests.kube.peers import (
     CREATED,
     END,
@@ -205,4 +206,4 @@ def test_the_cuts_of_a_stream_change_nothing(data: st.DataObject, parts: list[by
     cuts = sorted(data.draw(st.sets(st.integers(1, length - 1), max_size=12)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_AHEAD", ahead)
-        assert asyncio.run(received_in_pieces(parts, cuts, pause)) == b"".join(parts)
+        assert virtual.run(received_in_pieces(parts, cuts, pause)) == b"".join(parts)

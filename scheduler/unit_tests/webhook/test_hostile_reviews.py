@@ -1,6 +1,5 @@
 """Whatever a pod contains, the webhook sends a typed response with a printable message."""
 
-import asyncio
 import copy
 import json
 from typing import Any
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.objects import Object, review
+from unit_tests import virtual
 from unit_tests.webhook.reviews import MAP, ODD, Client, ask, paths, pod, serving
 
 Json = Any
@@ -219,4 +219,4 @@ def test_any_odd_value_gets_a_typed_response(bodies: list[Json]) -> None:
             for body in bodies:
                 check(*await responses(client, body))
 
-    asyncio.run(all_of_them())
+    virtual.run(all_of_them())

@@ -1,6 +1,5 @@
 """Kubeflow jobs at /mutate-job, whatever they contain."""
 
-import asyncio
 import copy
 from typing import Any
 
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.objects import Object, review
+from unit_tests import virtual
 from unit_tests.webhook.reviews import MAP, ODD, Client, ask, patched, paths, serving
 
 Json = Any
@@ -236,4 +236,4 @@ def test_any_odd_value_gets_a_typed_response_and_one_patch(bodies: list[Json]) -
                 if check(body, response) is None:
                     assert "patch" not in await mutate(client, patched(body, response))
 
-    asyncio.run(all_of_them())
+    virtual.run(all_of_them())

@@ -1,6 +1,5 @@
 """Kubernetes' own controllers at /warn, whatever they contain: never refused, never changed."""
 
-import asyncio
 import copy
 from typing import Any
 
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.webhook.pod_templates import GROUPS
 from tests.objects import Object, review
+from unit_tests import virtual
 from unit_tests.webhook.reviews import ODD, Client, ask, paths, serving
 
 Json = Any
@@ -219,4 +219,4 @@ def test_any_odd_value_is_allowed(given_bodies: list[tuple[Json, str]]) -> None:
             for body, kind in given_bodies:
                 await warnings_of(client, body, kind)
 
-    asyncio.run(all_of_them())
+    virtual.run(all_of_them())

@@ -1,6 +1,5 @@
 """Pods that the API server sends to /mutate-dra and /validate-dra, as JSON."""
 
-import asyncio
 import copy
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.kube.objects.pods import read_pod
 from tests import objects
 from tests.objects import Object, reading, review
+from unit_tests import virtual
 from unit_tests.core.build import decided, node, nodes
 from unit_tests.webhook.reviews import Client, ask, patched, serving
 from unit_tests.webhook.reviews import paths as paths_in
@@ -320,7 +320,7 @@ def test_a_completed_pod_is_complete_valid_and_bound(
                 assert await ask(client, path, review(result)) == {"uid": "review-1", "allowed": True}
             return result
 
-    result = asyncio.run(review_all())
+    result = virtual.run(review_all())
     if result is None:
         return
     # As the API server stores it.
@@ -355,7 +355,7 @@ def test_any_odd_value_gets_a_typed_response(at: tuple[str | int, ...], odd: obj
                     assert message.isprintable()
                     assert len(message.encode()) <= 1000
 
-    asyncio.run(ask_both())
+    virtual.run(ask_both())
 
 
 async def test_ten_thousand_entries_are_refused() -> None:
