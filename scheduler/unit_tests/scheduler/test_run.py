@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib import import_module
@@ -145,12 +146,13 @@ async def ask(url: str) -> tuple[int, str]:
 
 async def test_a_replica_lists_leads_and_is_ready() -> None:
     """It lists and watches every resource before it decides, and readiness reports it."""
+    began = time.monotonic()
     async with leading(settings(), RUNNING) as (replica, url):
         assert await ask(f"{url}/readyz") == (200, "ok")
         assert await ask(f"{url}/livez") == (200, "ok")
         assert replica.leadership.leading
         assert sorted(replica.watches.silences()) == WATCHED
-        assert all(seconds() < 60 for seconds in replica.watches.silences().values())
+        assert all(seconds() < time.monotonic() - began for seconds in replica.watches.silences().values())
 
 
 @pytest.mark.promise("lead-3")
