@@ -147,7 +147,7 @@ RUNNERS: Final = (
             ("sbom", "tests/cluster/redeploy/test_builds.py", '"make", "sbom"'),
             ("bump-kubernetes", "tests/contracts/test_bump_kubernetes.py", "bump_kubernetes.py"),
             ("test-suite", "tests/contracts/test_suites.py", '"test-suite"'),
-            ("test", "tests/contracts/test_suites.py", '["test", '),
+            ("test", "tests/contracts/test_suites.py", "GATE_OF_MAKE"),
         )
     ),
     # Everything else runs on an API server without kubelets.

@@ -113,10 +113,10 @@ class Process:
         """Start the process."""
         self.name = name
         self.log = log
-        dying = ["/usr/bin/setpriv", "--pdeathsig", "KILL", "--", *command]
+        tied = ["/usr/bin/setpriv", "--pdeathsig", "KILL", "--", *command]
         with log.open("ab") as output:
             self._process = _starter.submit(
-                subprocess.Popen, dying, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env
+                subprocess.Popen, tied, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env
             ).result()
         self.pid = self._process.pid
 

@@ -105,13 +105,13 @@ def locked(file: Path, seconds: float = PATIENCE) -> Iterator[None]:
     """Lock the file during the block. Wait for another run that has it; ClusterTakenError after `seconds`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+", encoding="utf-8") as opened:
-        began, told = time.monotonic(), False
+        began, printed = time.monotonic(), False
         while not _lock(opened):
             opened.seek(0)
             holder = opened.read().strip() or "a process that has not said which"
-            if not told:
+            if not printed:
                 print(f"waiting at most {seconds / 60:g} min for the test cluster, which {holder} has", flush=True)
-                told = True
+                printed = True
             if time.monotonic() - began > seconds:
                 raise ClusterTakenError(
                     f"cannot run: after {seconds / 60:g} min another run of the tests still has the test cluster, and "
