@@ -64,6 +64,7 @@ class Flood:
         One that is being opened does not count: while a server's queue is full, a kernel tries again for half a minute.
         """
         tasks = [asyncio.create_task(self._keep_one()) for _ in range(connections)]
+        # The scenario: how long the attack lasts.
         await asyncio.sleep(seconds)
         self._ending = True
         _, left = await asyncio.wait(tasks, timeout=TIMEOUT)
@@ -91,6 +92,7 @@ class Flood:
                     streams[1].transport.abort()
             self.counts["closed"] += 1
             self.longest = max(self.longest, time.monotonic() - began)
+            # The attacker's own pause.
             await asyncio.sleep(AGAIN)
 
     async def idle(self, streams: Streams) -> None:

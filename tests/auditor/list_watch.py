@@ -80,6 +80,7 @@ class Watching:
             try:
                 self._watch()
             except (OSError, http.client.HTTPException, msgspec.DecodeError):
+                # The watcher's own pause, while the API server is down.
                 time.sleep(0.1)
 
     def _listed(self) -> tuple[int, list[Seen]]:

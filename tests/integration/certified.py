@@ -12,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -50,6 +49,7 @@ class Load:
     """What creates of our pods and new connections met while it went on."""
 
     creates: int = 0
+    connects: int = 0
     failures: list[Object | str] = field(default_factory=list)
     served: set[bytes] = field(default_factory=set)
 
@@ -196,8 +196,10 @@ class Certified:
             thread.start()
         try:
             yield load
-            # For what comes last to be noticed.
-            time.sleep(1)
+            # What the block did last is noticed by creates and connections that begin after it.
+            creates, connects = load.creates + 4, load.connects + 2
+            eventually("creates go on", lambda: load.creates >= creates, seconds=60)
+            eventually("connections go on", lambda: load.connects >= connects, seconds=60)
         finally:
             stop.set()
             for thread in threads:
@@ -218,6 +220,7 @@ class Certified:
                 load.served |= self.served()
             except (OSError, ValueError) as error:
                 load.failures.append(repr(error))
+            load.connects += 1
 
     def _sync(self) -> None:
         while not self._ending.wait(POLL):

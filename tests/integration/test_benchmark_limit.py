@@ -73,6 +73,7 @@ class Server(ThreadingHTTPServer):
             waits = self.waited <= self.together.parties
         if waits:
             self.together.wait(limit(10))
+        # The scenario: how long the server takes for an answer.
         time.sleep(0.002)
 
     def leave(self, body: str) -> int:
@@ -190,6 +191,7 @@ def test_idle_connections_may_be_closed(client: str, server: Server, tmp_path: P
     with generating(client, server, tmp_path, [pod("one"), pod("two")], 2) as generator:
         generator.wait_ready()
         server.hang_up()
+        # The client under test reports nothing that could be waited for.
         time.sleep(CLOSE_NOTICED[client])
         generator.go()
         assert generator.wait(limit(30)).statuses == {"201": 4}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.barrier import settle
 from tests.integration.command import start_alone
 from tests.integration.feasibility_case import asker, foreign, holder
 from tests.objects import gpu, literal, node
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
 
+BACK_OFFS = (1, 2, 4, 8, *(10,) * 60)
 WILLING = {"agentaflow.gpu/sharing": "any"}
 
 
@@ -58,7 +60,7 @@ def test_no_pod_shares_where_the_operator_says_none(plane: ControlPlane, namespa
 
 @pytest.mark.promise("wait-3", "fit-8")
 def test_the_back_off_of_a_waiting_pod_grows(namespace: Namespace, scheduler: Command) -> None:
-    """CPU is freed in small steps and is never enough: three attempts at once, then after 1, 2 and 4 s."""
+    """CPU is freed in small steps and is never enough: three attempts at once, then after 1, 2, 4, 8 and 10 s."""
     namespace.add(node("node1", room={"cpu": "4"}))
     for number in range(24):
         body = foreign(requests={"cpu": "100m"})
@@ -67,15 +69,21 @@ def test_the_back_off_of_a_waiting_pod_grows(namespace: Namespace, scheduler: Co
     namespace.make(foreign(requests={"cpu": "1"}))
     namespace.make(asker(requests={"cpu": "3500m"}))
     namespace.wait_message("asker-0", "InsufficientResources: ")
-    attempts_before = scheduler.attempts()
+    settle(namespace, scheduler)
+    began, attempts_before = time.monotonic(), scheduler.attempts()
 
     for number in range(24):
         namespace.delete(f"small-{number}")
-        time.sleep(0.2)
+        settle(namespace, scheduler)
 
-    assert 4 <= scheduler.attempts() - attempts_before <= 8
+    assert 3 <= scheduler.attempts() - attempts_before <= 4 + _ended(time.monotonic() - began)
     namespace.delete("foreign-0")
-    namespace.wait_bound("asker-0", "node1", seconds=10)
+    namespace.wait_bound("asker-0", "node1", seconds=30)
+
+
+def _ended(seconds: float) -> int:
+    """Return how many back-offs end in this time, one after the other."""
+    return sum(sum(BACK_OFFS[:number]) <= seconds for number in range(1, len(BACK_OFFS) + 1))
 
 
 @pytest.mark.promise("text-5", "text-2")

@@ -228,7 +228,7 @@ def test_a_webhook_answers_reviews_until_it_exits(calling: Namespace, registered
     status, answer = _create(calling, "late-0", "0=node1:0\n")
 
     assert status == 201, answer
-    assert registered.command.process.wait(5) == 0
+    assert registered.command.process.wait(60) == 0
 
 
 def _env(pod: Object) -> list[Object]:
