@@ -124,11 +124,11 @@ check: env-dev ## Lint, types, import laws and structure
 	@$(SUITES) check
 
 .PHONY: mutants
-mutants: env-dev ## Apply each kept mutant to a copy and check that a test fails (ARGS='lease policy-' selects by name)
+mutants: env-dev ## Apply each kept mutant of YAML and CEL to a copy and check that a test fails (ARGS='lease policy-' selects by name)
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 .PHONY: mutation
-mutation: env-dev ## Run mutmut on the pure modules: half an hour (ARGS='--since main' takes changed modules)
+mutation: env-dev ## Make mutants of changed lines, or for promises chosen at random (ARGS='--since main', '--sample 60 --seed 1')
 	@PYTHONPATH=.:scheduler $(BIN)/python -m tests.mutation $(ARGS)
 
 .PHONY: fuzz

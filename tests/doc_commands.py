@@ -139,7 +139,7 @@ RUNNERS: Final = (
             ("fuzz", "tests/contracts/test_fuzz.py", "tests.fuzz.targets"),
             ("bench", "tests/bench/test_parts.py", "bench.__main__"),
             ("mutants", "tests/suites/beyond.py", '"tests.mutants.run"'),
-            ("mutation", "tests/contracts/test_doc_commands.py", "mutation.main"),
+            ("mutation", "tests/contracts/test_mutants.py", "mutation.main"),
             ("recording", "tests/contracts/test_recording.py", "recording.shown"),
             ("fmt", "tests/contracts/test_pages.py", "`make fmt` writes them"),
             ("lock", "tests/contracts/test_locks.py", '"requirements" / "compile"'),

@@ -1,149 +1,291 @@
-"""Runs mutmut on the pure modules and counts the mutants that their own tests catch.
+"""Makes mutants of single lines and looks for a test that fails: of changed lines, or for promises chosen at random.
 
-It works on a copy, in the layout that mutmut expects, with one process of the lowest priority. Usage:
-mutation.py [MODULE… | --since COMMIT], for example `mutation.py ledger.indices`, or `mutation.py --since main` for the
-modules that differ from that commit. Without arguments, it takes all pure modules (PURE in tests/suites/gate.py). The
-exit status is 0 for any score: people read the survivors (docs/testing.md).
+Usage: mutation.py --since COMMIT [--sample N --seed N], for the lines of the package that differ from that commit, each
+against the unit tests that reach it; mutation.py --sample N --seed N [PROMISE…], for N of all promises (or those of
+them that are named), each against the tests that name it and then the tests of the changed module. Everything happens
+in a copy of the checkout. The exit status is 0 for any score: people read the survivors (docs/testing.md).
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
-import shutil
+import secrets
 import subprocess
 import sys
+import tempfile
 import time
-from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from random import Random
+from textwrap import shorten
+from typing import TYPE_CHECKING, Final
 
-from tests.suites.gate import PURE
+from tests.mutants.patches import read_mutants
+from tests.mutants.python_changes import Change, python_changes
+from tests.mutants.reached import IMPORTED, PROGRAM, Reached, reached
+from tests.mutants.run import HANGING, Tree
+from tests.mutants.text_changes import text_changes
+from tests.promises import BEYOND_THE_GATE, CONTRACT, Named, collected, promises_of
+from tests.waiting import limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-WORK: Final = ROOT / ".mutation_cache"
-PACKAGE: Final = ROOT / "scheduler/gpu_scheduler"
-TESTS: Final = ROOT / "scheduler/unit_tests"
-PURE_TESTS: Final = (
-    "core/*.py",
-    "webhook/test_review*.py",
-    "webhook/test_job_review.py",
-    "webhook/test_template_review.py",
-    "controller/test_work_queue.py",
-    "controller/test_workload_status.py",
-    "controller/test_create_failures.py",
-    "controller/test_gpu_workload.py",
-    "controller/test_gpu_node_status.py",
-    "monitor/test_readings.py",
-    "cli/doctor/test_examine.py",
-    "cli/doctor/healthy.py",
-    "cli/test_verification.py",
-)
-HELPERS: Final = (ROOT / "tests/waiting.py", ROOT / "tests/placements.py", TESTS / "steps.py")
-"""The files that those tests import."""
-RESULT: Final = re.compile(r"^\s*(?P<name>\S+__mutmut_\d+): (?P<verdict>.+)$", re.MULTILINE)
-CAUGHT: Final = frozenset({"killed", "timeout", "caught by type check"})
-CONFIG: Final = """\
-[tool.mutmut]
-source_paths = ["src"]
-only_mutate = [{modules}]
-pytest_add_cli_args_test_selection = ["tests"]
-use_git_change_detection = false
-
-[tool.pytest.ini_options]
-addopts = ["--import-mode=importlib", "-p", "no:cacheprovider"]
-asyncio_mode = "auto"
-asyncio_default_fixture_loop_scope = "function"
-timeout = 600
-pythonpath = ["src", "."]
-"""
-
-# A property runs 20 fixed examples. Tests that measure time are left out, because the machine is busy.
-FEWER: Final = """\
-import pytest
-from hypothesis import settings
-
-FEW = {"max_examples": 20, "derandomize": True, "database": None, "deadline": None}
-settings.register_profile("few", **FEW)
-settings.load_profile("few")
+PACKAGE: Final = "scheduler/gpu_scheduler"
+UNIT: Final = "scheduler/unit_tests"
+KINDS: Final = (UNIT, "check/", "simulator/", "tests/contracts", "tests/integration", "tests/attacks")
+"""Where tests are, the fastest first. Tests that need a cluster are not run."""
+SLOW: Final = ("tests/integration", "tests/attacks")
+HUNK: Final = re.compile(r"^@@ -\S+ \+(?P<first>\d+)(?:,(?P<count>\d+))? @@", re.MULTILINE)
+FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (?P<test>[^\s\[]+)", re.MULTILINE)
+TEXTS: Final = (".yaml", ".yml", ".j2", ".json")
+MANIFESTS: Final = tuple(f"tests/contracts/test_{name}.py" for name in ("manifests", "roles", "crds", "charts"))
+"""They read what the roles apply."""
+PRIORITY: Final = 10
+LONGEST: Final = 240
+"""Characters of a mutant in its row."""
+UNIT_HANGING: Final = 15
+"""Seconds that one unit test may take on an idle machine."""
+ALIVE: Final = "ALIVE"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = [item for item in items if "cost" not in item.name and "linear" not in item.name]
-    for item in items:
-        for one in (getattr(item, "cls", None), getattr(item, "obj", None)):
-            for name in ("settings", "_hypothesis_internal_use_settings"):
-                if isinstance(getattr(one, name, None), settings):
-                    setattr(one, name, settings(getattr(one, name), **FEW))
-"""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A mutant, why it was made, and the test that fails for it, or ALIVE."""
+
+    reason: str
+    change: Change | None
+    verdict: str
 
 
-def changed(known: list[str], since: str) -> list[str]:
-    """Return the known modules that differ from the commit in the working tree."""
-    command = ("git", "diff", "--name-only", "--relative", since, "--", ".")
-    listed = subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True, text=True).stdout
-    paths = set(listed.splitlines())
-    return [name for name in known if f"{name.replace('.', '/')}.py" in paths]
+def changed_lines(commit: str) -> dict[str, set[int]]:
+    """Return the lines of each file of the package that differ from the commit in the working tree."""
+    diff = _git("diff", "--unified=0", "--no-prefix", "--diff-filter=d", commit, "--", f"{PACKAGE}/*.py")
+    lines: dict[str, set[int]] = {}
+    for part in diff.split("diff --git ")[1:]:
+        file = part.partition("\n+++ ")[2].partition("\n")[0]
+        for found in HUNK.finditer(part):
+            first = int(found["first"])
+            lines.setdefault(file, set()).update(range(first, first + int(found["count"] or 1)))
+    for file in _git("ls-files", "--others", "--exclude-standard", "--", f"{PACKAGE}/*.py").split():
+        lines[file] = set(range(1, len((ROOT / file).read_text().splitlines()) + 1))
+    return {file: found for file, found in lines.items() if found}
 
 
-def lay_out(modules: list[str]) -> None:
-    """Copy the package and the tests of the pure modules to where mutmut expects them."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    leave = shutil.ignore_patterns("__pycache__", ".hypothesis")
-    shutil.copytree(PACKAGE, WORK / "src" / "gpu_scheduler", ignore=leave)
-    for path in (found for pattern in PURE_TESTS for found in TESTS.glob(pattern)):
-        copy = WORK / "tests" / path.relative_to(TESTS)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, copy)
-    for path in HELPERS:
-        shutil.copy2(path, WORK / "tests")
-    (WORK / "tests" / "conftest.py").write_text(FEWER)
-    chosen = ", ".join(f'"src/gpu_scheduler/{name.replace(".", "/")}.py"' for name in modules)
-    (WORK / "pyproject.toml").write_text(CONFIG.format(modules=chosen))
+def _git(*words: str) -> str:
+    return subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def mutmut(*arguments: str) -> str:
-    """Run a command of mutmut and return its output; exit with the output if it fails."""
-    command = ("nice", "-n", "19", sys.executable, "-m", "mutmut", *arguments)
-    environment = {**os.environ, "PYTHONPATH": ""}
-    done = subprocess.run(command, cwd=WORK, env=environment, check=False, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"mutmut {' '.join(arguments)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
+def unit_folder(file: str) -> str:
+    """Return the folder of the unit tests of this module: the nearest that there is."""
+    folder = Path(UNIT) / Path(file).relative_to(PACKAGE).parent
+    while not any((ROOT / folder).glob("test_*.py")):
+        folder = folder.parent
+    return str(folder)
 
 
-def main(names: list[str]) -> int:
-    """Mutate the modules, show the survivors, and print the score of each module."""
-    files = (path for pattern in PURE for path in PACKAGE.glob(pattern.replace("core/*", "core/**/[a-z]*.py")))
-    known = sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in files)
-    if names[:1] == ["--since"] and len(names) == len(("--since", "COMMIT")):
-        names = changed(known, names[1])
-        if not names:
-            print("no pure module has changed")
-            return 0
-    unknown = [name for name in names if not any(f".{each}".endswith(f".{name}") for each in known)]
-    if unknown:
-        print(f"cannot mutate {' '.join(unknown)}: the pure modules are {' '.join(known)}")
+def judge(tree: Tree, change: Change, stages: Iterable[Sequence[str]]) -> str:
+    """Write the mutant, run one group of tests after the other until a test fails, and write the file back."""
+    path = tree.folder / change.file
+    path.write_text(change.after, encoding="utf-8")
+    try:
+        killer = _first_failure(tree, stages)
+    finally:
+        path.write_text(change.before, encoding="utf-8")
+    if killer in {ALIVE, "killed: no end"}:
+        return killer
+    # A busy machine also fails tests.
+    code, output = tree.test((killer,), _timeout((killer,)))
+    return f"killed: {killer}" if code == 0 else f"cannot say: {killer} fails without the mutant, too\n{output[-500:]}"
+
+
+def _timeout(tests: Sequence[str]) -> str:
+    """A mutant may make a test hang. Unit tests take a few seconds at most."""
+    return f"--timeout={limit(UNIT_HANGING if all(test.startswith(UNIT) for test in tests) else HANGING):.0f}"
+
+
+def _first_failure(tree: Tree, stages: Iterable[Sequence[str]]) -> str:
+    for tests in stages:
+        if tests:
+            code, output = tree.test(tuple(tests), "-x", _timeout(tests))
+            if code is None:
+                return "killed: no end"
+            failed = FAILED.search(output.rpartition("short test summary info")[2])
+            if failed:
+                return failed["test"]
+            if code:
+                sys.exit(f"cannot run {' '.join(tests)}:\n{output[-3000:]}")
+    return ALIVE
+
+
+def mutants_since(tree: Tree, commit: str, most: int, chance: Random) -> list[Row]:
+    """Judge the mutants of the lines that differ from the commit, at most so many of them."""
+    lines = changed_lines(commit)
+    changes = [
+        change
+        for file, found in sorted(lines.items())
+        for change in python_changes(file, (ROOT / file).read_text(encoding="utf-8"), found)
+    ]
+    if most and most < len(changes):
+        changes = sorted(chance.sample(changes, most), key=lambda change: (change.file, change.line))
+    if not changes:
+        return []
+    folders = sorted({unit_folder(change.file) for change in changes})
+    by_line = reached(tree.folder, folders)
+    rows = []
+    for change in changes:
+        tests = by_line.get(change.file, {}).get(change.line, set())
+        # What runs at import may matter to every test.
+        stages = [
+            sorted(tests - {IMPORTED, PROGRAM}),
+            [unit_folder(change.file)] if tests & {IMPORTED, PROGRAM} else [],
+        ]
+        row = Row(
+            "changed", change, judge(tree, change, stages) if tests else f"{ALIVE}: no unit test reaches the line"
+        )
+        rows.append(_shown(row))
+    return rows
+
+
+def mutants_of_promises(tree: Tree, ids: Sequence[str], named: set[Named], seed: int) -> list[Row]:
+    """Judge one mutant for each of these promises."""
+    by_id = {one: sorted(each.test for each in named if one in each.ids and _runs_here(each.test)) for one in ids}
+    chosen = {one: _chance(seed, one).choice(_fastest(tests)) for one, tests in by_id.items()}
+    inside = {test for one, test in chosen.items() if not test.startswith(SLOW) and not _texts(one, test)}
+    known = reached(tree.folder, sorted(inside)) if inside else {}
+    rows = []
+    for one in ids:
+        chance = _chance(seed, one)
+        change, others = _change_for(tree, one, chosen[one], known, chance)
+        fast = _fastest(by_id[one])
+        slow = [test for test in by_id[one] if test not in fast]
+        row = Row(one, change, judge(tree, change, (fast, others, slow)) if change else "no line to change")
+        rows.append(_shown(row))
+    return rows
+
+
+def _chance(seed: int, one: str = "") -> Random:
+    return Random(f"{seed} {one}")  # noqa: S311 - no secret
+
+
+def _runs_here(test: str) -> bool:
+    return test.startswith(KINDS) and not test.startswith(BEYOND_THE_GATE)
+
+
+def _fastest(tests: Sequence[str]) -> list[str]:
+    """Return the tests of the first kind that there is."""
+    return next(found for kind in KINDS if (found := [test for test in tests if test.startswith(kind)]))
+
+
+def _change_for(tree: Tree, one: str, test: str, known: Reached, chance: Random) -> tuple[Change | None, list[str]]:
+    """Return a change of a line that this test reaches, and the tests of the changed file.
+
+    Roles have no coverage: where no unit test names the promise, the line is one of a file that a kept mutant of the
+    promise changes.
+    """
+    if texts := _texts(one, test):
+        file = chance.choice(texts)
+        change = chance.choice(text_changes(file, (ROOT / file).read_text(encoding="utf-8")))
+        tests = {each for mutant in read_mutants() if mutant.file == file for each in mutant.tests}
+        return change, sorted({*tests, *MANIFESTS}, key=lambda each: not each.startswith("tests/contracts"))
+    if test.startswith(SLOW):
+        known = reached(tree.folder, [test])
+    lines = {
+        file: {line for line, tests in found.items() if tests & {test, PROGRAM} and IMPORTED not in tests}
+        for file, found in known.items()
+    }
+    for files in _preferred([file for file, found in lines.items() if found], test):
+        chance.shuffle(files)
+        for file in files:
+            text = (ROOT / file).read_text(encoding="utf-8")
+            change_or_none = next(python_changes(file, text, lines[file], chance), None)
+            if change_or_none:
+                return change_or_none, _tests_of(file)
+    return None, []
+
+
+def _texts(one: str, test: str) -> list[str]:
+    """Return the YAML and Jinja of which the promise is made, or nothing where a unit test names it."""
+    if test.startswith(UNIT):
+        return []
+    return sorted({each.file for each in read_mutants() if one in each.promises and each.file.endswith(TEXTS)})
+
+
+def _preferred(files: list[str], test: str) -> list[list[str]]:
+    """Return the module that the test's file is named after, the modules of its folder, and all that it reaches."""
+    path = Path(test.partition("::")[0])
+    name, folder = path.stem.removeprefix("test_"), str(path.parent).replace(UNIT, PACKAGE)
+    files = sorted(files)
+    return [
+        [file for file in files if Path(file).stem == name],
+        [file for file in files if str(Path(file).parent) == folder],
+        files,
+    ]
+
+
+def _tests_of(file: str) -> list[str]:
+    if file.startswith(PACKAGE):
+        return [unit_folder(file)]
+    word = re.compile(rf"\b{re.escape(Path(file).stem)}\b")
+    return [
+        str(each.relative_to(ROOT))
+        for each in sorted(ROOT.glob("tests/contracts/test_*.py"))
+        if word.search(each.read_text())
+    ]
+
+
+def _shown(row: Row) -> Row:
+    place = f"{row.change.file}:{row.change.line}  {shorten(row.change.words, LONGEST)}" if row.change else ""
+    print(f"{row.reason:<11} {place}\n{'':<11} {row.verdict}", flush=True)
+    return row
+
+
+def report(rows: Sequence[Row], seconds: float) -> None:
+    """Print the survivors as patches, and the score."""
+    for row in rows:
+        if row.change and not row.verdict.startswith("killed"):
+            print(f"\n{row.reason}: {row.verdict}\n{row.change.diff}")
+    judged = [row for row in rows if row.change]
+    caught = sum(row.verdict.startswith("killed") for row in judged)
+    print(f"\n{len(judged)} mutants, {caught} caught, {len(judged) - caught} not; {seconds:.0f} s")
+
+
+def main(words: list[str]) -> int:
+    """Make and judge the mutants; return 2 if the words name nothing to do."""
+    parser = argparse.ArgumentParser(prog="make mutation", description=__doc__)
+    parser.add_argument("--since", metavar="COMMIT", help="mutants of the lines that differ from this commit")
+    parser.add_argument(
+        "--sample", metavar="N", type=int, default=0, help="how many promises, or changed lines' mutants"
+    )
+    parser.add_argument("--seed", metavar="N", type=int, help="what is chosen at random; printed if it is not given")
+    parser.add_argument("promises", metavar="PROMISE", nargs="*", help="only these of the sample")
+    options = parser.parse_args(words)
+    ids = promises_of(CONTRACT.read_text(encoding="utf-8"))
+    unknown = [one for one in options.promises if one not in ids]
+    if unknown or not (options.since or options.sample):
+        print(
+            f"cannot make mutants of {' '.join(words) or 'nothing'}: name a commit or a number of promises, and none "
+            "that docs/contract.md does not have (examples: --since main; --sample 60 --seed 1)"
+        )
         return 2
-    chosen = [each for each in known if not names or any(f".{each}".endswith(f".{name}") for name in names)]
+    os.setpriority(os.PRIO_PROCESS, 0, max(PRIORITY, os.getpriority(os.PRIO_PROCESS, 0)))
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+    chance = _chance(seed)
     began = time.monotonic()
-    lay_out(chosen)
-    mutmut("run", "--max-children", "1")
-    verdicts = {found["name"]: found["verdict"] for found in RESULT.finditer(mutmut("results", "--all", "true"))}
-    survivors = [name for name, verdict in verdicts.items() if verdict not in CAUGHT]
-    for name in survivors:
-        print(f"\n{name}: {verdicts[name]}\n{mutmut('show', name)}")
-    total, lost = (Counter(name.split(".", 1)[1].rpartition(".")[0] for name in each) for each in (verdicts, survivors))
-    print(f"\n{'module':<28} mutants  caught  score")
-    for module in sorted(total):
-        print(_row(module, total[module], lost[module]))
-    print(_row("all", len(verdicts), len(survivors)))
-    print(f"{time.monotonic() - began:.0f} s")
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="gpu-scheduler-mutation-") as folder:
+        tree = Tree(Path(folder))
+        if options.since:
+            rows = mutants_since(tree, options.since, options.sample, chance)
+        else:
+            drawn = chance.sample(ids, min(options.sample, len(ids)))
+            drawn = [one for one in drawn if not options.promises or one in options.promises]
+            rows = mutants_of_promises(tree, drawn, collected(), seed)
+    report(rows, time.monotonic() - began)
     return 0
-
-
-def _row(name: str, mutants: int, lost: int) -> str:
-    return f"{name:<28} {mutants:>7} {mutants - lost:>7} {100 * (mutants - lost) / max(mutants, 1):>5.1f}%"
 
 
 if __name__ == "__main__":

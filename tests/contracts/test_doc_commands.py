@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from gpu_scheduler.cli.main import app
-from tests import doc_commands, mutation
+from tests import doc_commands
 from tests.contracts.roles import ROOT
 from tests.doc_commands import NEEDS, PageCommand, Runner
 
@@ -142,13 +142,6 @@ def test_a_verb_and_an_option_that_are_gone_are_found() -> None:
     )
 
     assert [unknown_word(call) for call in calls] == ["simulate", "--drein", None, None, None, None]
-
-
-def test_a_module_to_mutate_must_be_known(capsys: pytest.CaptureFixture[str]) -> None:
-    """`make mutation` names those that there are."""
-    assert mutation.main(["nonsense"]) == 2
-
-    assert "cannot mutate nonsense: the pure modules are " in capsys.readouterr().out
 
 
 def test_a_page_is_read() -> None:

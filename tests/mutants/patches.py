@@ -37,6 +37,11 @@ class Mutant:
         return self.path.stem
 
     @property
+    def file(self) -> str:
+        """The file that it changes."""
+        return self.path.read_text(encoding="utf-8").partition("\n+++ b/")[2].partition("\n")[0]
+
+    @property
     def needs_api_server(self) -> bool:
         """Whether its tests start a control plane of their own."""
         return any(test.startswith(("tests/integration", "tests/attacks")) for test in self.tests)
