@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from textwrap import shorten
 from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from tests.mutants.patches import read_mutants
 from tests.mutants.python_changes import Change, python_changes
@@ -49,7 +51,10 @@ LONGEST: Final = 240
 """Characters of a mutant in its row."""
 UNIT_HANGING: Final = 15
 """Seconds that one unit test may take on an idle machine."""
+SUMMARY: Final = "short test summary info"
+GATE: Final = ("-m", "not long and not plays")
 ALIVE: Final = "ALIVE"
+KILLED: Final = "killed: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +97,9 @@ def judge(tree: Tree, change: Change, stages: Iterable[Sequence[str]]) -> str:
     path = tree.folder / change.file
     path.write_text(change.after, encoding="utf-8")
     try:
-        killer = _first_failure(tree, stages)
+        return _first_failure(tree, stages)
     finally:
         path.write_text(change.before, encoding="utf-8")
-    if killer in {ALIVE, "killed: no end"}:
-        return killer
-    # A busy machine also fails tests.
-    code, output = tree.test((killer,), _timeout((killer,)))
-    return f"killed: {killer}" if code == 0 else f"cannot say: {killer} fails without the mutant, too\n{output[-500:]}"
 
 
 def _timeout(tests: Sequence[str]) -> str:
@@ -110,14 +110,12 @@ def _timeout(tests: Sequence[str]) -> str:
 def _first_failure(tree: Tree, stages: Iterable[Sequence[str]]) -> str:
     for tests in stages:
         if tests:
-            code, output = tree.test(tuple(tests), "-x", _timeout(tests))
-            if code is None:
-                return "killed: no end"
-            failed = FAILED.search(output.rpartition("short test summary info")[2])
+            code, output = tree.test(tuple(tests), "-x", *GATE, _timeout(tests))
+            failed = FAILED.search(output.rpartition(SUMMARY)[2])
             if failed:
-                return failed["test"]
-            if code:
-                sys.exit(f"cannot run {' '.join(tests)}:\n{output[-3000:]}")
+                return f"{KILLED}{failed['test']}"
+            if code not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+                return f"cannot say: {' '.join(tests)} {'did not end' if code is None else output[-300:]}"
     return ALIVE
 
 
@@ -243,13 +241,29 @@ def _shown(row: Row) -> Row:
     return row
 
 
+def confirmed(tree: Tree, rows: Sequence[Row]) -> list[Row]:
+    """Run the tests that failed once more, without a mutant: a busy machine also fails tests."""
+    tests = sorted({row.verdict.removeprefix(KILLED) for row in rows if row.verdict.startswith(KILLED)})
+    code, output = tree.test(tuple(tests), *GATE, _timeout(tests)) if tests else (0, "")
+    if code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        print(f"cannot run the tests that failed once more without a mutant:\n{output[-2000:]}", flush=True)
+    failing = {found["test"] for found in FAILED.finditer(output.rpartition(SUMMARY)[2])}
+    return [
+        replace(row, verdict=f"cannot say: without the mutant, too, fails {test}")
+        if any(each.startswith(test) for each in failing)
+        else row
+        for row in rows
+        for test in [row.verdict.removeprefix(KILLED)]
+    ]
+
+
 def report(rows: Sequence[Row], seconds: float) -> None:
     """Print the survivors as patches, and the score."""
     for row in rows:
-        if row.change and not row.verdict.startswith("killed"):
+        if row.change and not row.verdict.startswith(KILLED):
             print(f"\n{row.reason}: {row.verdict}\n{row.change.diff}")
     judged = [row for row in rows if row.change]
-    caught = sum(row.verdict.startswith("killed") for row in judged)
+    caught = sum(row.verdict.startswith(KILLED) for row in judged)
     print(f"\n{len(judged)} mutants, {caught} caught, {len(judged) - caught} not; {seconds:.0f} s")
 
 
@@ -284,6 +298,7 @@ def main(words: list[str]) -> int:
             drawn = chance.sample(ids, min(options.sample, len(ids)))
             drawn = [one for one in drawn if not options.promises or one in options.promises]
             rows = mutants_of_promises(tree, drawn, collected(), seed)
+        rows = confirmed(tree, rows)
     report(rows, time.monotonic() - began)
     return 0
 
