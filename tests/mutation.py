@@ -160,7 +160,7 @@ def mutants_of_promises(tree: Tree, ids: Sequence[str], named: set[Named], seed:
         change, others = _change_for(tree, one, chosen[one], known, chance)
         fast = _fastest(by_id[one])
         slow = [test for test in by_id[one] if test not in fast]
-        row = Row(one, change, judge(tree, change, (fast, others, slow)) if change else "no line to change")
+        row = Row(one, change, judge(tree, change, (fast, *others, slow)) if change else "no line to change")
         rows.append(_shown(row))
     return rows
 
@@ -178,7 +178,9 @@ def _fastest(tests: Sequence[str]) -> list[str]:
     return next(found for kind in KINDS if (found := [test for test in tests if test.startswith(kind)]))
 
 
-def _change_for(tree: Tree, one: str, test: str, known: Reached, chance: Random) -> tuple[Change | None, list[str]]:
+def _change_for(
+    tree: Tree, one: str, test: str, known: Reached, chance: Random
+) -> tuple[Change | None, list[list[str]]]:
     """Return a change of a line that this test reaches, and the tests of the changed file.
 
     Roles have no coverage: where no unit test names the promise, the line is one of a file that a kept mutant of the
@@ -188,7 +190,7 @@ def _change_for(tree: Tree, one: str, test: str, known: Reached, chance: Random)
         file = chance.choice(texts)
         change = chance.choice(text_changes(file, (ROOT / file).read_text(encoding="utf-8")))
         tests = {each for mutant in read_mutants() if mutant.file == file for each in mutant.tests}
-        return change, sorted({*tests, *MANIFESTS}, key=lambda each: not each.startswith("tests/contracts"))
+        return change, [sorted({*tests, *MANIFESTS}, key=lambda each: not each.startswith("tests/contracts"))]
     if test.startswith(SLOW):
         known = reached(tree.folder, [test])
     lines = {
@@ -218,21 +220,21 @@ def _preferred(files: list[str], test: str) -> list[list[str]]:
     name, folder = path.stem.removeprefix("test_"), str(path.parent).replace(UNIT, PACKAGE)
     files = sorted(files)
     return [
-        [file for file in files if Path(file).stem == name],
-        [file for file in files if str(Path(file).parent) == folder],
+        [file for file in files if name in {Path(file).stem, Path(file).parent.name}],
+        [file for file in files if file.startswith(f"{folder}/")],
         files,
     ]
 
 
-def _tests_of(file: str) -> list[str]:
+def _tests_of(file: str) -> list[list[str]]:
+    """Return groups of the module's tests, the nearest first."""
     if file.startswith(PACKAGE):
-        return [unit_folder(file)]
+        folder = unit_folder(file)
+        own = f"{folder}/test_{Path(file).stem}.py"
+        return [[own] if (ROOT / own).is_file() else [], [folder]]
     word = re.compile(rf"\b{re.escape(Path(file).stem)}\b")
-    return [
-        str(each.relative_to(ROOT))
-        for each in sorted(ROOT.glob("tests/contracts/test_*.py"))
-        if word.search(each.read_text())
-    ]
+    contracts = sorted(ROOT.glob("tests/contracts/test_*.py"))
+    return [[str(each.relative_to(ROOT)) for each in contracts if word.search(each.read_text(encoding="utf-8"))]]
 
 
 def _shown(row: Row) -> Row:
