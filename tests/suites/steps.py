@@ -24,7 +24,7 @@ TEST_CLUSTER: Final = ("-e", "@tests/cluster/vars.yml")
 TEST_CLUSTER_LOCK: Final = CACHE / "test-cluster.lock"
 GIVE_WAY: Final = ("nice", "-n", "15")
 LIMIT: Final = 60 * 60.0
-"""Seconds after which a step is ended: against hangs, no bound of speed. Suite contracts took 35 min at a load of 40."""
+"""Seconds after which a step is ended: against hangs. At a load of 40 suite contracts took 35 minutes."""
 SHORT: Final = 15 * 60.0
 """The limit of a step that takes a minute or two: a linter, a report, or the removal of a cluster."""
 GRACE: Final = 30.0
