@@ -9,6 +9,7 @@ in a copy of the checkout. The exit status is 0 for any score: people read the s
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import secrets
@@ -197,7 +198,7 @@ def _change_for(
     if test.startswith(SLOW):
         known = reached(tree.folder, [test])
     lines = {
-        file: {line for line, tests in found.items() if tests & {test, PROGRAM} and IMPORTED not in tests}
+        file: {line for line, tests in found.items() if tests & {test, PROGRAM}} & _in_functions(file)
         for file, found in known.items()
     }
     for files in _preferred([file for file, found in lines.items() if found], test):
@@ -208,6 +209,13 @@ def _change_for(
             if change_or_none:
                 return change_or_none, _tests_of(file)
     return None, []
+
+
+def _in_functions(file: str) -> set[int]:
+    """Return the lines of the bodies of functions: every test that imports the file runs the others."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    functions = [each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return {line for each in functions for line in range(each.body[0].lineno, (each.end_lineno or 0) + 1)}
 
 
 def _texts(one: str, test: str) -> list[str]:
