@@ -164,7 +164,7 @@ def test_lines_that_start_together_keep_no_gpu_beyond_the_limit(limited: Tenant,
     limited.namespace.wait_message("greedy", "QuotaExceeded: cannot give 3 GPUs to the 3 lines of its map, which ")
     for name, line in (("one-0", "0=node2:0"), ("two-0", "0=node2:1")):
         create(neighbour, objects.pod(name, line))
-        assert neighbour.namespace.placed(name, seconds=3).node == "node2"
+        assert neighbour.namespace.placed(name).node == "node2"
     assert not limited.namespace.node_of("greedy")
 
 

@@ -49,4 +49,4 @@ def limit(namespace: Namespace, scheduler: Command, line: str, *others: str) -> 
     """Write the limits line of this namespace and the other lines, and wait until the scheduler has read them."""
     before = scheduler.count("The limits of namespaces have changed")
     write(namespace.kube, "\n".join((f"{namespace.name}: {line}", *others)))
-    eventually("the limits hold", lambda: scheduler.count("The limits of namespaces have changed") > before, seconds=2)
+    eventually("the limits hold", lambda: scheduler.count("The limits of namespaces have changed") > before)

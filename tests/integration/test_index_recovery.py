@@ -75,7 +75,7 @@ def test_lines_are_kept_after_a_restart(plane: ControlPlane, namespace: Namespac
             f"{namespace.pods}/train-1", {"metadata": {"annotations": {"agentaflow.gpu/assigned-together": None}}}
         )
         namespace.delete("train-2")
-        assert namespace.placed("other", seconds=3).node == "node2"
+        assert namespace.placed("other").node == "node2"
     finally:
         second.process.stop()
 

@@ -89,7 +89,7 @@ def test_the_line_of_a_deleted_or_finished_pod_is_given_again(namespace: Namespa
         assert f"{namespace.name}/" in namespace.wait_message(late, "NoFreeIndex: ")
         index = namespace.placed(name).index
         end(name)
-        assert namespace.placed(late, seconds=3).index == index
+        assert namespace.placed(late).index == index
 
 
 @pytest.mark.promise("index-9", "hold-2")
@@ -105,7 +105,7 @@ def test_a_terminating_pod_keeps_its_line(namespace: Namespace, scheduler: Comma
 
     assert f"{namespace.name}/train-b7b7b" in message
     namespace.delete("train-b7b7b")
-    assert namespace.placed("train-c7c7c", seconds=3).index == 0
+    assert namespace.placed("train-c7c7c").index == 0
 
 
 @pytest.mark.promise("index-16", "index-15")

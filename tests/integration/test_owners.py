@@ -33,7 +33,7 @@ def test_a_surge_pod_waits_where_the_map_has_no_spare_line(namespace: Namespace,
     for part in (f"{namespace.name}/train-5d5f-b7b7b", "maxUnavailable", "OnDelete"):
         assert part in message
     namespace.delete("train-5d5f-b7b7b")
-    assert namespace.placed("train-77cc-c7c7c", seconds=3).index == 0
+    assert namespace.placed("train-77cc-c7c7c").index == 0
 
 
 @pytest.mark.promise("index-18", "share-2", "fixed-2")
@@ -50,7 +50,7 @@ def test_a_surge_pod_with_another_map_waits_for_the_old_pods_gpu(namespace: Name
         assert part in message
     assert namespace.placed("train-5d5f-b7b7b") == old
     namespace.delete("train-5d5f-b7b7b")
-    assert namespace.placed("train-77cc-c7c7c", seconds=3).index == 0
+    assert namespace.placed("train-77cc-c7c7c").index == 0
 
 
 @pytest.mark.promise("index-19", "index-7")

@@ -32,7 +32,7 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Na
         assert [limited.placed(f"train-{index}").devices for index in (0, 1)] == ["0,1", "0"]
         limit(limited, command, "devices=2")
         limits.write(limited.kube, f"{limited.name}: devices=many")
-        eventually("the error is logged", lambda: command.logged("the limits before it stay"), seconds=2)
+        eventually("the error is logged", lambda: command.logged("the limits before it stay"))
         assert command.metric("gpu_scheduler_limits_faults") == 1
         train(limited, 2)
         limited.wait_message("train-2", "QuotaExceeded: ")
@@ -41,7 +41,7 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Na
         command = start_alone(plane, tmp_path, "limited-1")
         command.wait_ready()
         eventually("it leads", command.leads)
-        eventually("the error is logged again", lambda: command.logged("the lines that can be read hold"), seconds=2)
+        eventually("the error is logged again", lambda: command.logged("the lines that can be read hold"))
         train(limited, 3)
         assert "cannot be read" in limited.wait_message("train-3", "QuotaExceeded: ")
         assert [limited.read(f"train-{index}")["spec"]["nodeName"] for index in (0, 1)] == ["node1", "node2"]

@@ -61,7 +61,7 @@ def test_no_pod_is_bound_before_all_lines_can_be_had(
     assert f"held by {namespace.name}/other-0" in namespace.wait_event("train-0", "FailedScheduling")["note"]
 
     namespace.delete("other-0")
-    assert namespace.placed("train-0", seconds=3).devices == "0"
+    assert namespace.placed("train-0").devices == "0"
     namespace.make(single("late", "0=node2:0\n", "0"))
     kept = f"StatefulSet {namespace.name}/train (line 2, to start together)"
     namespace.wait_message("late-0", f"GpuHeld: GPU 0 of node2 is held by {kept}; wait until that workload has ended")
@@ -74,7 +74,7 @@ def test_no_pod_is_bound_before_all_lines_can_be_had(
         assert namespace.placed(f"train-{index}").index == index
     for index in range(3):
         namespace.delete(f"train-{index}")
-    assert namespace.placed("late-0", seconds=3).node == "node2"
+    assert namespace.placed("late-0").node == "node2"
     assert scheduler.metric("gpu_scheduler_conflicts") == 0
 
 

@@ -47,13 +47,13 @@ def test_each_rejection_releases_the_gpu(
         for number in range(REJECTIONS):
             name = f"try{number}-0"
             namespace.pod(name, f"0=node1:0\n1=node1:{number + 1}\n", "0")
-            namespace.wait_bound(name, "node1", seconds=5)
+            namespace.wait_bound(name, "node1")
             status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected"}
             namespace.kube.patch(f"{namespace.pods}/{name}/status", {"status": status})
         assert len(fault.struck) == 3
     assert proxy.count("POST", f"{namespace.name}{BINDING}") - before == REJECTIONS
     namespace.pod("last-0", "0=node1:0\n", "0")
-    namespace.wait_bound("last-0", "node1", seconds=5)
+    namespace.wait_bound("last-0", "node1")
     assert namespace.node_of("beside-0") == "node2"
 
 
