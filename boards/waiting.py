@@ -24,7 +24,7 @@ from boards.panels import (
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs/reasons.md"
 ENTRY: Final = re.compile(
-    r"^## (\w+)\n\n```text\n.*?^```\n\n(.*?)\n\n```sh\n.*?^```\n\n\*\*Remedy\*\*: (.*?)$(?=\n\n|\n*\Z)",
+    r"^## (\w+)\n\n<!-- .*?^<!-- .*?\n\n(.*?)\n\n```sh\n.*?^```\n\n\*\*Remedy\*\*: (.*?)$(?=\n\n|\n*\Z)",
     re.DOTALL | re.MULTILINE,
 )
 """A reason, what it means, and its remedy."""

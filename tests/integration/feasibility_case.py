@@ -1,16 +1,17 @@
-"""The rows of messages: a cluster, a pod that waits in it, its whole message, and each remedy that it names."""
+"""The rows of messages: a cluster, a pod that waits in it, and what each remedy of its message does."""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from gpu_scheduler.core.reasons import RankedReason, Reason
-from tests import objects
-from tests.integration.remedies import ANEW, Inspection, Remedy
+from tests import messages, objects
+from tests.integration.remedies import Inspection, Remedy
 from tests.objects import literal, node, pod, reading
 from tests.waiting import eventually
 
@@ -34,25 +35,25 @@ _BETWEEN: Final = (
     "; ",
     "no waiting helps: ",
     "in a rolling update the old pod must go first: ",
-    f" {ANEW}",
+    f" {messages.RECREATE}",
     " ",
 )
 """What may stand between two remedies of a message, before the first and after the last."""
+REMEDIES: Final = os.environ.get("REMEDIES", "first")
+"""Which remedies of a row are carried out, each in a test of its own. Suite sweeps sets REMEDIES to all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One row.
 
-    `message` is the whole message. `{ns}` in it is the test's namespace, `{since}` the time at which a pod of it was
-    deleted. `parts` are its remedies and the commands that show more, in their order. `also` are remedies that it does
-    not name. `transient` is in each message that may come while the set-up or a remedy takes effect. `beyond` says that
-    the pod asks for more than there is in all.
+    Its message is the entry of its name in the table of messages, or that of `message_of`. `parts` do what the parts of
+    the message say, in their order. `also` are remedies that it does not name. `transient` is in each message that may
+    come while the set-up or a remedy takes effect. `beyond` says that the pod asks for more than there is in all.
     """
 
     name: str
     promises: tuple[str, ...]
-    message: str
     set_up: Callable[[Namespace], object]
     asker: Object
     parts: tuple[Remedy | Inspection, ...]
@@ -61,6 +62,17 @@ class Case:
     transient: tuple[str, ...] = ("terminating since",)
     condition: str = "Unschedulable"
     beyond: bool = False
+    message_of: str = ""
+
+    @property
+    def entry(self) -> str:
+        """The name of the message in the table."""
+        return self.message_of or self.name
+
+    @property
+    def message(self) -> str:
+        """The whole message, with placeholders."""
+        return messages.message(self.entry)
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
@@ -80,19 +92,23 @@ class Case:
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         """Everything that lets the pod run."""
-        return (*(part for part in self.parts if isinstance(part, Remedy)), *self.also)
+        return (*(part for part in self._told() if isinstance(part, Remedy)), *self.also)
 
     @property
     def inspections(self) -> tuple[Inspection, ...]:
         """The commands of the message that show more and change nothing."""
-        return tuple(part for part in self.parts if isinstance(part, Inspection))
+        return tuple(part for part in self._told() if isinstance(part, Inspection))
 
     def has_every_part(self) -> bool:
-        """Return whether the parts are all that the message says after what is wrong, in its order."""
+        """Return whether the parts are all that the message says after what is wrong."""
         between = f"(?:{'|'.join(map(re.escape, _BETWEEN))})*"
-        parts = between.join(re.escape(part.text) for part in self.parts)
-        whole = self.message.partition("; ")[2]
-        return bool(self.parts) and re.fullmatch(f"{between}{parts}{between}", whole) is not None
+        others = messages.MARKED[self.entry].partition("; ")[2].split("|")[::2]
+        return bool(self._told()) and all(re.fullmatch(between, text) for text in others)
+
+    def _told(self) -> tuple[Remedy | Inspection, ...]:
+        return tuple(
+            replace(part, text=text) for part, text in zip(self.parts, messages.parts(self.entry), strict=True)
+        )
 
     def wait_reported(self, namespace: Namespace) -> str:
         """Wait until the pod's condition has the row's message. Return the message."""
@@ -116,11 +132,11 @@ def filled(text: str, namespace: Namespace) -> str:
 
 
 def rows(*cases: Case) -> list[ParameterSet]:
-    """Return a parameter set for each remedy of each row. Its id is a sentence."""
+    """Return a parameter set for each row and its first remedy, or for each of its remedies. Its id is a sentence."""
     return [
         pytest.param(case, remedy, id=f"{case.name}: {remedy}", marks=case.marks)
         for case in cases
-        for remedy in case.remedies
+        for remedy in case.remedies[: None if REMEDIES == "all" else 1]
     ]
 
 
@@ -135,7 +151,7 @@ def check(case: Case, remedy: Remedy, namespace: Namespace, scheduler: Command, 
     eventually("an event has the message", lambda: message in _notes(namespace, case.who))
     assert scheduler.logged(message)
     assert namespace.node_of(case.who) == ""
-    if remedy is case.remedies[0]:
+    if remedy == case.remedies[0]:
         for inspection in case.inspections:
             operator.run("bash", "-c", filled(inspection.command, namespace), code=inspection.code)
     _let_run(case, remedy, namespace, operator)

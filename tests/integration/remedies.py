@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
     from tests.objects import Object
 
-ANEW: Final = "in the pod's template or manifest, and make the pod anew"
 LONGEST: Final = 70
 
 
@@ -25,8 +24,6 @@ class Remedy:
     Without an `action`, it is the command in `text`, in which `values` replace words that stand for something else.
     """
 
-    text: str
-    """The part of the message, or what happens if the message does not name it."""
     action: Callable[[Namespace], object] | None = None
     given: str | None = None
     """The devices that the pod gets; None for those of the row."""
@@ -38,6 +35,8 @@ class Remedy:
     values: tuple[tuple[str, str], ...] = ()
     then: Callable[[Namespace], object] | None = None
     """What happens next: another remedy is needed, or a controller acts that does not run in the tests."""
+    text: str = ""
+    """The part of the message, which stands in the table, or what happens if the message does not name it."""
 
     @property
     def makes_anew(self) -> bool:
@@ -63,9 +62,10 @@ class Remedy:
 class Inspection:
     """A part of a message that shows more and changes nothing."""
 
-    text: str
     code: int = 0
     """The exit code of the command."""
+    text: str = ""
+    """The part of the message, which stands in the table."""
 
     @property
     def command(self) -> str:

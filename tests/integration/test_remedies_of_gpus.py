@@ -1,4 +1,4 @@
-"""Pods that wait for GPUs, devices of a plugin and indices: each message, and each remedy that it names."""
+"""Pods that wait for GPUs, a plugin and indices: each message, and a remedy of it, or each in suite sweeps."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ if TYPE_CHECKING:
 def test_a_pod_waits_with_one_message_until_a_remedy(
     namespace: Namespace, scheduler: Command, operator: Installed, case: Case, remedy: Remedy
 ) -> None:
-    """The message is reported once, as a whole. After each remedy that it names, the pod is bound."""
+    """The message is reported once, as a whole. After the remedy the pod is bound."""
     check(case, remedy, namespace, scheduler, operator)

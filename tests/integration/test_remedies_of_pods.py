@@ -1,4 +1,4 @@
-"""Pods whose own text is wrong, counts and quotas: each message, and each remedy that it names."""
+"""Pods whose own text is wrong, counts and quotas: each message, and a remedy of it, or each in suite sweeps."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def unlimited(plane: ControlPlane) -> Iterator[None]:
 def test_a_pod_waits_with_one_message_until_a_remedy(
     namespace: Namespace, scheduler: Command, operator: Installed, case: Case, remedy: Remedy
 ) -> None:
-    """The message is reported once, as a whole. After each remedy that it names, the pod is bound."""
+    """The message is reported once, as a whole. After the remedy the pod is bound."""
     check(case, remedy, namespace, scheduler, operator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tests.pages import chart_values, claims, kinds, metrics, role_inputs, settings, verbs
+from tests.pages import chart_values, claims, kinds, metrics, reasons, role_inputs, settings, verbs
 
 if TYPE_CHECKING:
     from tests.pages.parts import Page
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 def all_pages() -> tuple[Page, ...]:
     """Return them, the roles' READMEs included."""
-    made = (chart_values, claims, kinds, metrics, role_inputs, settings, verbs)
+    made = (chart_values, claims, kinds, metrics, reasons, role_inputs, settings, verbs)
     return tuple(chain.from_iterable(each.pages() for each in made))
