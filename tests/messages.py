@@ -21,7 +21,7 @@ SHOWN: Final = tuple(name for star, name, _ in _ENTRY.findall(FILE.read_text(enc
 """The names of those that docs/reasons.md shows."""
 
 
-def message(name: str, **values: object) -> str:
+def text_of(name: str, **values: object) -> str:
     """Return a message without its bars, with these values of its placeholders."""
     text = MARKED[name].replace("|", "")
     for key, value in values.items():

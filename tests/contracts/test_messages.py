@@ -118,7 +118,7 @@ WITHOUT_A_ROW: Final[dict[str, Callable[[], str]]] = {
 
 
 def _table(name: str) -> str:
-    return messages.message(name, ns=NAME, since=AT)
+    return messages.text_of(name, ns=NAME, since=AT)
 
 
 @pytest.mark.promise("text-3", "text-17")

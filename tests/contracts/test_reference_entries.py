@@ -11,7 +11,7 @@ import pytest
 from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, Reason
 from tests.contracts.roles import ROOT
 from tests.integration.test_feasibility import CASES
-from tests.messages import message
+from tests.messages import text_of
 from tests.pages.reasons import NAMESPACE, SINCE
 
 ENTRY: Final = re.compile(
@@ -71,7 +71,7 @@ def test_an_entry_has_messages_a_meaning_one_command_and_a_remedy(reason: str) -
 
 def test_a_reason_with_two_ranks_has_a_message_of_each() -> None:
     """What no waiting cures reads otherwise than what passes."""
-    ranks = {message(case.entry, ns=NAMESPACE, since=SINCE): case.ranked_reason for case in CASES}
+    ranks = {text_of(case.entry, ns=NAMESPACE, since=SINCE): case.ranked_reason for case in CASES}
     twice = {reason for reason, beyond in RANKING if beyond}
 
     for reason in twice:

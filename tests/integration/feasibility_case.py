@@ -72,7 +72,7 @@ class Case:
     @property
     def message(self) -> str:
         """The whole message, with placeholders."""
-        return messages.message(self.entry)
+        return messages.text_of(self.entry)
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:

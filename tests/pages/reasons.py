@@ -19,6 +19,6 @@ def pages() -> Iterator[Page]:
     """Yield the page, with a part for each reason that has a message."""
     parts: dict[str, list[str]] = {}
     for name in messages.SHOWN:
-        text = messages.message(name, ns=NAMESPACE, since=SINCE)
+        text = messages.text_of(name, ns=NAMESPACE, since=SINCE)
         parts.setdefault(text.partition(":")[0], []).append(text)
     yield Page(ROOT / "docs/reasons.md", {reason: ("```text", *lines, "```") for reason, lines in parts.items()})

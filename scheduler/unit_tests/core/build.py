@@ -25,6 +25,7 @@ from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.refs import Owner, PodRef
+from tests.messages import RECREATE
 
 MAP = """\
 0=node1:0,1
@@ -40,7 +41,7 @@ KEEP = {"agentaflow.gpu/keep-env": "true"}
 TRAIN = Owner("StatefulSet", "train")
 FIELD_REF = EnvVar(names.VISIBLE_DEVICES, None, names.DEVICES_FIELD)
 PCI = EnvVar(names.DEVICE_ORDER, names.PCI_BUS_ID)
-ANEW = " in the pod's template or manifest, and make the pod anew"
+ANEW = f" {RECREATE}"
 """The end of each remedy that edits the text of a pod."""
 
 

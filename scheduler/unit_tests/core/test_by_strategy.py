@@ -11,6 +11,7 @@ from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
+from tests.messages import says
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import FIELD_REF, PCI, container, node, pod, running, visible
 
@@ -91,7 +92,7 @@ def test_maps_and_counts_have_one_ledger() -> None:
     assert state.where(asking()) == "node1:0"
     decision = state.decide(by_map)
     assert isinstance(decision, Wait)
-    assert decision.message.startswith("GpuHeld: GPU 0 of node1 is held by default/train")
+    says(decision.message, "GpuHeld", "GPU 0", "node1", "default/train")
     state.end(asking())
     state.place(by_map)
     assert state.where(asking()) == "node1:1"
@@ -140,12 +141,7 @@ def test_a_pod_waits_for_a_node_that_reaches_its_volumes() -> None:
     state.place(asking(name="a", others=MOUNTS))
     wait = state.wait(asking(name="b", others=MOUNTS))
 
-    assert wait.message == (
-        "NodeAffinityMismatch: cannot reach the pod's volumes from a node that fits: "
-        "volume data of claim default/data cannot be reached from node node1 "
-        "(and so on 1 more node with such GPUs); name another claim or another node "
-        "in the pod's template or manifest, and make the pod anew; which nodes it allows: kubectl describe pv data"
-    )
+    says(wait.message, "NodeAffinityMismatch", "default/data", "node1", "kubectl describe pv data")
     class_events = {event for event in wait.cured_by if isinstance(event, ClassChanged)}
     assert wait.cured_by - class_events == {
         StorageChanged(Storage.CLAIM, "default/data"),

@@ -12,6 +12,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
+from tests.messages import says
 from unit_tests.core.asking import words
 from unit_tests.core.build import decided, device_id, isolated, node, nodes, pod
 
@@ -73,9 +74,11 @@ def test_a_pod_waits_until_a_driver_publishes_its_devices(pending: Pod) -> None:
 
     assert isinstance(decision, Wait)
     assert decision.reason is Reason.GPU_NOT_FOUND
-    assert decision.message == (
-        f"GpuNotFound: cannot allocate GPU {UUIDS[0]} of node node1 to a ResourceClaim: no ResourceSlice has it; "
-        "start the node's DRA driver; which there are: kubectl get resourceslices --field-selector=spec.nodeName=node1"
+    says(
+        decision.message,
+        "GpuNotFound",
+        f"GPU {UUIDS[0]}",
+        "kubectl get resourceslices --field-selector=spec.nodeName=node1",
     )
     assert NodeChanged("node1", Aspect.INVENTORY) in decision.cured_by
 

@@ -11,6 +11,7 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.pod import ANY_ADDRESS, ForeignPod, HostPort, ResourceRequest
 from gpu_scheduler.core.refs import PodRef
+from tests.messages import says, text_of
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import node, running
 
@@ -24,174 +25,110 @@ def held(devices: str, where: str = "node1") -> Any:
     return running(f"holder-{where}-{devices[0]}", where, None, annotations=words(assigned_devices=devices))
 
 
-Row = tuple[tuple[Node, ...], dict[str, Any], dict[str, Any], str]
+Row = tuple[tuple[Node, ...], dict[str, Any], dict[str, Any], tuple[str, ...]]
 # Nodes, annotations, other fields of the pod, and the message. On node1, GPU 0 is held and port 80 is in use.
 SENTENCES: dict[str, Row] = {
     "a GPU that is unhealthy": (
         (having("node1", 8000, 8000, readings=UNHEALTHY),),
         {"memory": 8000},
         {},
-        (
-            "GpuUnhealthy: cannot get 1 GPU with 8000 MiB: 1 node has such GPUs free, but GPU 1 of node1 is unhealthy; "
-            "repair it and wait for the monitor; why: kubectl gpu-scheduler health"
-        ),
+        ("GpuUnhealthy", "1 GPU", "8000 MiB", "1 node", "GPU 1", "node1", "kubectl gpu-scheduler health"),
     ),
     "monitors that are stale": (
         (having("node2", stale=True), having("node3", stale=True), having("node1", 1)),
         {"count": 2},
         {},
-        (
-            "GpuUnhealthy: cannot get 2 GPUs on one node: 2 nodes have such GPUs free, but the monitor of node2 is "
-            "silent; bring the monitor of node2 back; why: kubectl gpu-scheduler health"
-        ),
+        ("GpuUnhealthy", text_of("a count waits for the silent monitor of a node")),
     ),
     "GPUs that are held": (
         (having("node1", 8000),),
         {},
         {},
-        (
-            "NotEnoughGpus: cannot get 1 GPU: 1 node has such GPUs, but none is both free and at most 80 % "
-            "utilized; wait until one is; what holds and uses them: kubectl gpu-scheduler nodes -o wide"
-        ),
+        ("NotEnoughGpus", "1 GPU", "1 node", "80", "kubectl gpu-scheduler nodes -o wide"),
     ),
     "too few that are free on one node": (
         (having("node1", 1, 1), having("node2", 1, 1, readings={0: DeviceReading(0, 81)}), having("node3", 1)),
         {"count": 2},
         {},
-        (
-            "NotEnoughGpus: cannot get 2 GPUs on one node: 2 nodes have such GPUs, but no more than 1 on a node is "
-            "both free and at most 80 % utilized; wait until more are, "
-            "or ask for fewer in the pod's template or manifest, and make the pod anew; "
-            "what holds and uses them: kubectl gpu-scheduler nodes -o wide"
-        ),
+        ("NotEnoughGpus", "2 GPUs", "2 nodes", "1", "80", "kubectl gpu-scheduler nodes -o wide"),
     ),
     "GPUs that are too small": (
         (having("node2", 16384), having("node3", 24576), having("node1")),
         {"memory": 90000},
         {},
-        (
-            "InsufficientGpuMemory: cannot get 1 GPU with 90000 MiB: 3 nodes have such GPUs, but with 40960 MiB at "
-            "most; ask for less in annotation agentaflow.gpu/memory in the pod's template or manifest, "
-            "and make the pod anew, or add nodes with larger GPUs"
-        ),
+        ("InsufficientGpuMemory", "1 GPU", "90000 MiB", "3 nodes", "40960 MiB", "agentaflow.gpu/memory"),
     ),
     "too few that are large": (
         (having("node1", 90000, 16384, model="NVIDIA L4"),),
         {"count": 2, "memory": 90000, "type": "L4"},
         {},
-        (
-            'InsufficientGpuMemory: cannot get 2 GPUs of type "L4" with 90000 MiB each on one node: 1 node has such '
-            "GPUs, but with 16384 MiB each at most; "
-            "ask for less in annotation agentaflow.gpu/memory "
-            "in the pod's template or manifest, and make the pod anew, or add nodes with larger GPUs"
-        ),
+        ("InsufficientGpuMemory", text_of("a count of a type waits for more memory of each GPU")),
     ),
     "unknown memory": (
         (having("node1", None),),
         {"memory": 1},
         {},
-        (
-            "InsufficientGpuMemory: cannot get 1 GPU with 1 MiB: 1 node has such GPUs, but of unknown memory; "
-            "ask for less in annotation agentaflow.gpu/memory "
-            "in the pod's template or manifest, and make the pod anew, or add nodes with larger GPUs"
-        ),
+        ("InsufficientGpuMemory", text_of("a count with memory waits for GPUs of known memory")),
     ),
     "no GPU of the type": (
         (having("node1"), having("node2")),
         {"type": "H100"},
         {},
-        (
-            'GpuNotFound: cannot get 1 GPU of type "H100": no node has such a GPU; '
-            "ask for other GPUs in the pod's template or manifest, and make the pod anew, or add nodes; "
-            "which there are: kubectl gpu-scheduler nodes"
-        ),
+        ("GpuNotFound", "1 GPU", '"H100"', "kubectl gpu-scheduler nodes"),
     ),
     "too few GPUs on each node": (
         (having("node1"), having("node2", 1)),
         {"count": 8},
         {},
-        (
-            "GpuNotFound: cannot get 8 GPUs on one node: no node has more than 4 such GPUs; "
-            "ask for fewer or other GPUs in the pod's template or manifest, and make the pod anew, or add nodes; "
-            "which there are: kubectl gpu-scheduler nodes"
-        ),
+        ("GpuNotFound", "8 GPUs", "4", "kubectl gpu-scheduler nodes"),
     ),
     "no node at all": (
         (),
         {},
         {},
-        (
-            "GpuNotFound: cannot get 1 GPU: no node has such a GPU; "
-            "ask for other GPUs in the pod's template or manifest, and make the pod anew, or add nodes; "
-            "which there are: kubectl gpu-scheduler nodes"
-        ),
+        ("GpuNotFound", "1 GPU", "kubectl gpu-scheduler nodes"),
     ),
     "a node that is not Ready": (
         (having("node2", ready=False), node("node1")),
         {},
         {},
-        (
-            "NodeNotReady: cannot get 1 GPU: cannot use node node2: it is not Ready; "
-            "wait until it is Ready; why it is not: kubectl describe node node2"
-        ),
+        ("NodeNotReady", "1 GPU", "kubectl describe node node2"),
     ),
     "cordoned nodes": (
         (having("node2", unschedulable=True), having("node3", unschedulable=True)),
         {},
         {},
-        (
-            "NodeUnschedulable: cannot get 1 GPU: cannot use node node2: it is cordoned "
-            "(and so on 1 more node with such GPUs); wait until it is uncordoned"
-        ),
+        ("NodeUnschedulable", "1 GPU", "node2"),
     ),
     "tainted nodes": (
         tuple(having(f"node{number}", taints=TAINTED) for number in (2, 3, 4)),
         {},
         {},
-        (
-            "TaintNotTolerated: cannot get 1 GPU: cannot use node node2: the pod does not tolerate its taint "
-            '"dedicated=ml:NoSchedule" (and so on 2 more nodes with such GPUs); '
-            "add a toleration in the pod's template or manifest, and make the pod anew"
-        ),
+        ("TaintNotTolerated", "1 GPU", "node2", '"dedicated=ml:NoSchedule"'),
     ),
     "another zone": (
         (having("node2"),),
         {},
         {"constraints": SchedulingConstraints({"zone": "a"})},
-        (
-            "NodeAffinityMismatch: cannot get 1 GPU: cannot use node node2: the pod's nodeSelector asks for "
-            '"zone=a", which it does not have; '
-            "correct nodeSelector in the pod's template or manifest, and make the pod anew"
-        ),
+        ("NodeAffinityMismatch", "1 GPU", "node2", '"zone=a"'),
     ),
     "too little cpu": (
         (having("node2"),),
         {},
         {"resource_request": ResourceRequest({"cpu": 9000})},
-        (
-            "InsufficientResources: cannot get 1 GPU: cannot fit on node node2: asks for 9 cpu, "
-            "and the node has 8 in all; no waiting helps: "
-            "lower the request in the pod's template or manifest, and make the pod anew"
-        ),
+        ("InsufficientResources", "1 GPU", "node2", "9", "8"),
     ),
     "no room for another pod": (
         (having("node1", 1, 1, allocatable={"pods": 1}),),
         {},
         {},
-        (
-            "InsufficientResources: cannot get 1 GPU: cannot fit on node node1: asks for room for 1 pod, "
-            "2 of 1 are used, 0 are free; wait until pods of that node end"
-        ),
+        ("InsufficientResources", "1 GPU", "node1", "2", "0"),
     ),
     "a port that another pod uses": (
         (having("node1", 1, 1),),
         {},
         {"resource_request": ResourceRequest(ports=frozenset({WEB}))},
-        (
-            "PortInUse: cannot get 1 GPU: cannot use host port 80/TCP of node node1: other/web has it; "
-            "wait until that pod ends, or take another hostPort in the pod's template or manifest, "
-            "and make the pod anew"
-        ),
+        ("PortInUse", "1 GPU", "80/TCP", "node1", "other/web"),
     ),
 }
 
@@ -206,14 +143,14 @@ def cluster_of(*nodes: Node) -> ClusterState:
     return state
 
 
-@pytest.mark.parametrize(("nodes", "given", "others", "message"), SENTENCES.values(), ids=SENTENCES)
+@pytest.mark.parametrize(("nodes", "given", "others", "said"), SENTENCES.values(), ids=SENTENCES)
 def test_a_message_names_reason_request_and_remedy(
-    nodes: tuple[Node, ...], given: dict[str, Any], others: dict[str, Any], message: str
+    nodes: tuple[Node, ...], given: dict[str, Any], others: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     """The message also says how many nodes have such GPUs; an event of any such node requeues the pod."""
     wait = cluster_of(*nodes).wait(asking(others=others, **given))
 
-    assert message == wait.message
+    says(wait.message, *said)
     assert [type(event) for event in wait.cured_by] == [ClassChanged]
 
 

@@ -11,7 +11,8 @@ from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvV
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.pods.visible_devices import carried, devices_in, kept_devices
 from gpu_scheduler.core.reasons import Reason
-from unit_tests.core.build import ANEW, FIELD_REF, KEEP, PCI, container, own, pod, visible
+from tests.messages import says, text_of
+from unit_tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, visible
 
 GPU = "GPU-8f5b1c3e-0c4a-4e5e-9d6b-2f0a7c1d2e3f"
 OTHER_GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -133,79 +134,67 @@ def test_numbers_that_a_map_may_name_may_be_kept(numbers: list[int]) -> None:
     assert devices == kept_devices(",".join(devices))
 
 
-KEPT_RULE = (
-    "what a container keeps must be GPU numbers, or full UUIDs GPU-<uuid> or MIG-<uuid>, of one kind, as a map writes "
-    'them, separated by single commas, at most 4096 characters, or "" or "-1" for no GPU; correct it (example: '
-    'CUDA_VISIBLE_DEVICES: "0,1") or leave it out' + ANEW
-)
 SENTENCES = {
     "a value that can be kept": (
         {},
         visible("7"),
-        (
-            'EnvConflict: cannot set CUDA_VISIBLE_DEVICES="2" in container "main": it says "7" itself; leave the '
-            'variable out or keep it with annotation agentaflow.gpu/keep-env: "true"' + ANEW
-        ),
+        ("EnvConflict", 'CUDA_VISIBLE_DEVICES="2"', '"main"', '"7"', "agentaflow.gpu/keep-env"),
     ),
     "a value that keep-env could not keep": (
         {},
         visible("$(FOO)"),
-        (
-            'EnvConflict: cannot set CUDA_VISIBLE_DEVICES="2" in container "main": it says "$(FOO)" itself; leave the '
-            "variable out" + ANEW
-        ),
+        ("EnvConflict", text_of("a container sets a value that keep-env could not keep")),
     ),
     "another order": (
         {},
         replace(PCI, value="FASTEST_FIRST"),
-        (
-            'EnvConflict: cannot set CUDA_DEVICE_ORDER="PCI_BUS_ID" in container "main": it says "FASTEST_FIRST" '
-            "itself; leave the variable out" + ANEW
-        ),
+        ("EnvConflict", 'CUDA_DEVICE_ORDER="PCI_BUS_ID"', '"main"', '"FASTEST_FIRST"'),
     ),
     "a kept value that names no devices": (
         KEEP,
         visible("+0,+1"),
-        f'EnvConflict: cannot keep CUDA_VISIBLE_DEVICES="+0,+1" in container "main": {KEPT_RULE}',
+        (
+            "EnvConflict",
+            'CUDA_VISIBLE_DEVICES="+0,+1"',
+            '"main"',
+            "4096 characters",
+            '""',
+            '"-1"',
+            'CUDA_VISIBLE_DEVICES: "0,1"',
+        ),
     ),
     "a kept source": (
         KEEP,
         EnvVar("CUDA_VISIBLE_DEVICES", None),
-        f'EnvConflict: cannot keep CUDA_VISIBLE_DEVICES from elsewhere (valueFrom) in container "main": {KEPT_RULE}',
+        ("EnvConflict", text_of("a value from elsewhere cannot be kept")),
     ),
     "a kept field of the pod that is not ours": (
         KEEP,
         replace(FIELD_REF, field_path="metadata.annotations['mine']"),
-        f'EnvConflict: cannot keep CUDA_VISIBLE_DEVICES from elsewhere (valueFrom) in container "main": {KEPT_RULE}',
+        ("EnvConflict", '"main"', "4096 characters", '""', '"-1"', 'CUDA_VISIBLE_DEVICES: "0,1"'),
     ),
     "a kept order": (
         KEEP,
         replace(PCI, value="FASTEST_FIRST"),
-        (
-            'EnvConflict: cannot keep CUDA_DEVICE_ORDER="FASTEST_FIRST" in container "main": it must be "PCI_BUS_ID", '
-            "the order in which this scheduler numbers GPUs; leave the variable out" + ANEW
-        ),
+        ("EnvConflict", 'CUDA_DEVICE_ORDER="FASTEST_FIRST"', '"main"', '"PCI_BUS_ID"'),
     ),
     "a kept order from elsewhere": (
         KEEP,
         EnvVar("CUDA_DEVICE_ORDER", None),
-        (
-            'EnvConflict: cannot keep CUDA_DEVICE_ORDER from elsewhere (valueFrom) in container "main": it must be '
-            '"PCI_BUS_ID", the order in which this scheduler numbers GPUs; leave the variable out' + ANEW
-        ),
+        ("EnvConflict", text_of("an order from elsewhere cannot be kept")),
     ),
 }
 
 
 @pytest.mark.promise("gate-3")
-@pytest.mark.parametrize(("annotations", "entry", "message"), SENTENCES.values(), ids=SENTENCES)
-def test_a_conflict_names_its_remedy(annotations: dict[str, str], entry: EnvVar, message: str) -> None:
+@pytest.mark.parametrize(("annotations", "entry", "said"), SENTENCES.values(), ids=SENTENCES)
+def test_a_conflict_names_its_remedy(annotations: dict[str, str], entry: EnvVar, said: tuple[str, ...]) -> None:
     """The message has "cannot", the value, the rule and an example; it names keep-env only where this is a remedy."""
     given_pod = pod("train-1", annotations=annotations, containers=(container((entry,)),))
     unschedulable = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
 
     assert unschedulable is not None
-    assert message == unschedulable.message
+    says(unschedulable.message, *said)
 
 
 @pytest.mark.promise("gate-3")
@@ -215,10 +204,7 @@ def test_a_conflict_of_a_debug_container_names_its_remedy() -> None:
     unschedulable = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
 
     assert unschedulable is not None
-    assert unschedulable.message == (
-        'EnvConflict: cannot set CUDA_VISIBLE_DEVICES="2" in container "main": it says "7" itself; leave the variable '
-        "out: it sees what its pod's containers see; if the pod already has this container, make the pod anew"
-    )
+    says(unschedulable.message, "EnvConflict", 'CUDA_VISIBLE_DEVICES="2"', '"main"', '"7"')
 
 
 NOT_INJECTED = {
@@ -237,10 +223,7 @@ def test_a_missing_variable_names_its_remedy(
     unschedulable = missing_env(pod(), container(env), needed)
 
     assert unschedulable is not None
-    assert unschedulable.message == (
-        f'EnvNotInjected: cannot start container "main" without {entry}: it would not see its GPUs; delete the pod: '
-        "its controller makes it anew and admission completes it; a bare pod must be created again"
-    )
+    says(unschedulable.message, "EnvNotInjected", '"main"', entry)
 
 
 def test_our_own_reference_is_no_conflict() -> None:

@@ -11,6 +11,7 @@ from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, In
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason, Unschedulable
+from tests.messages import says
 from unit_tests.core.build import KEEP, node, own, pod
 
 if TYPE_CHECKING:
@@ -73,10 +74,6 @@ def test_the_message_names_the_unhealthy_device() -> None:
     unschedulable = filtered(LINE, "0,2")
 
     assert unschedulable is not None
-    assert unschedulable.message == (
-        "GpuUnhealthy: cannot use GPU 2 of node1: its monitor reports it unhealthy; "
-        "repair it and wait for the monitor, or name another GPU in the pod's template or manifest, "
-        "and make the pod anew; why: kubectl gpu-scheduler health"
-    )
+    says(unschedulable.message, "GpuUnhealthy", "GPU 2", "node1", "kubectl gpu-scheduler health")
     assert unschedulable.reason is Reason.GPU_UNHEALTHY
     assert unschedulable.cured_by == {NodeChanged("node1", Aspect.HEALTH)}

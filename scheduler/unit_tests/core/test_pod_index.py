@@ -6,7 +6,7 @@ from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.reasons import Fault, Reason
 from gpu_scheduler.core.refs import Owner
-from unit_tests.core.build import ANEW
+from tests.messages import says
 
 INDEX = "agentaflow.gpu/index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -157,10 +157,7 @@ def test_index_unknown_reads_as_one_sentence() -> None:
     fault = static_index(pod("web", annotations={INDEX: "first"}))
 
     assert isinstance(fault, Fault)
-    assert fault.message == (
-        'IndexUnknown: cannot read annotation agentaflow.gpu/index: "first": an index must be a number without sign or '
-        'leading zero, at most 2147483647; correct it (example: agentaflow.gpu/index: "0")' + ANEW
-    )
+    says(fault.message, "IndexUnknown", '"first"', "2147483647", 'agentaflow.gpu/index: "0"')
 
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"

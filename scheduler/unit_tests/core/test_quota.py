@@ -22,6 +22,7 @@ from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
+from tests.messages import says
 from unit_tests.core.build import KEEP, bound, ledger, node, nodes, own, pod, running
 
 GPU_A, GPU_B = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1))
@@ -123,12 +124,7 @@ def test_the_message_has_the_held_devices_and_the_limit() -> None:
     """The pod's owner reads how many devices the namespace holds and may hold, and the remedy."""
     message = assert_waits(decide(pod("other-1", ELSEWHERE, owner=OTHER), cluster("default: devices=3", HELD)))
 
-    assert message == (
-        "QuotaExceeded: cannot give 2 more GPUs to a pod: namespace default may hold 3, and its pods hold 2; "
-        "wait until pods there end (kubectl gpu-scheduler workloads -n default), "
-        "or ask an operator to correct "
-        "ConfigMap gpu-scheduler-limits (example: default: devices=4)"
-    )
+    says(message, "QuotaExceeded", "2", "3", "default: devices=4", "kubectl gpu-scheduler workloads -n default")
 
 
 def test_a_pod_that_requests_more_than_the_limit_has_its_own_message() -> None:
@@ -137,12 +133,7 @@ def test_a_pod_that_requests_more_than_the_limit_has_its_own_message() -> None:
     under = cluster("default: devices=1", HELD, holder)
     asked = assert_waits(decide(pod("other-1", ELSEWHERE, owner=OTHER), under))
 
-    assert asked == (
-        "QuotaExceeded: cannot give 2 GPUs to one pod: namespace default may hold 1; "
-        "ask for fewer in the pod's template or manifest, and make the pod anew, or ask an operator to correct "
-        "ConfigMap gpu-scheduler-limits "
-        "(example: default: devices=2)"
-    )
+    says(asked, "QuotaExceeded", "2 GPUs", "1", "default: devices=2")
     assert "cannot give 4 GPUs to one pod" in assert_waits(decide(counting("a", 4), under))
 
 

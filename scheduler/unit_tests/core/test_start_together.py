@@ -20,6 +20,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
+from tests.messages import says, text_of
 from unit_tests.core.asking import asking
 from unit_tests.core.build import POLICY, bound, decided, ledger, node, nodes, pod, running
 from unit_tests.core.situation import PORT
@@ -81,9 +82,7 @@ def test_nobody_is_bound_while_one_line_is_held() -> None:
     waits = [decided(member(index), held, CLUSTER) for index in range(2)]
     freed = held.forget(blocker.ref.uid)
     for decision in waits:
-        assert message(decision).startswith(
-            "GpuHeld: cannot start together, because of index 2: GPU 0 of node2 is held by default/other-0; "
-        )
+        says(message(decision), "GpuHeld", "index 2", "GPU 0", "node2", "default/other-0")
         assert isinstance(decision, Wait)
         assert freed & decision.cured_by
     bind(member(0), held)
@@ -112,9 +111,10 @@ def test_after_the_first_nobody_else_gets_a_line() -> None:
     held = ledger_of()
     bind(member(0), held)
 
-    assert message(decided(other("0=node2:0\n"), held, CLUSTER)) == (
-        "GpuHeld: GPU 0 of node2 is held by StatefulSet default/train (line 2, to start together); wait until that "
-        "workload has ended, or name another GPU in the pod's template or manifest, and make the pod anew"
+    says(
+        message(decided(other("0=node2:0\n"), held, CLUSTER)),
+        "GpuHeld",
+        text_of("a GPU is kept for pods that start together"),
     )
     counted = decided(asking(4, "counted"), held, CLUSTER)
     assert isinstance(counted, Wait)
@@ -163,9 +163,7 @@ def test_a_pod_that_cannot_follow_says_that_the_others_run() -> None:
     bind(member(0), held)
     closed = nodes(node("node1", inventory=FOUR), node("node2", inventory=FOUR, unschedulable=True))
 
-    assert message(decided(member(2), held, closed)).startswith(
-        "NodeUnschedulable: cannot follow the pods with which it starts together, and which are bound: cannot use node"
-    )
+    says(message(decided(member(2), held, closed)), "NodeUnschedulable")
     bind(member(1), held, closed)
 
 
@@ -207,9 +205,7 @@ def test_a_port_of_the_host_fits_once_on_a_node() -> None:
     """Two lines name node1."""
     pending = member(0, resource_request=replace(member(0).resource_request, ports=frozenset({PORT})))
 
-    assert message(decided(pending, ledger_of(), CLUSTER)).startswith(
-        "PortInUse: cannot start together, because of index 1, one of 2 lines of node1: each pod needs port "
-    )
+    says(message(decided(pending, ledger_of(), CLUSTER)), "PortInUse", "index 1", "2 lines", "node1")
     assert isinstance(
         decided(replace(pending, request=member(0, "0=node1:0\n1=node2:0\n").request), ledger_of(), CLUSTER), Bind
     )
@@ -309,9 +305,7 @@ def test_a_node_that_comes_later_has_its_lines_kept() -> None:
 
 def test_a_missing_node_is_named() -> None:
     """Before the start."""
-    assert message(decided(member(0, "0=node1:0\n1=node7:0\n"), ledger_of(), CLUSTER)).startswith(
-        "NodeNotFound: cannot start together, because of index 1: "
-    )
+    says(message(decided(member(0, "0=node1:0\n1=node7:0\n"), ledger_of(), CLUSTER)), "NodeNotFound", "index 1")
 
 
 def test_bare_pods_with_one_map_start_together() -> None:
@@ -338,30 +332,30 @@ def test_a_changed_map_waits_for_the_old_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pending", "what"),
+    ("pending", "named"),
     [
-        (asking(1, start="together"), "cannot read annotation agentaflow.gpu/start of a pod without a map"),
+        (asking(1, start="together"), ("agentaflow.gpu/start",)),
         (
             pod(annotations={START: "at once"}),
-            'cannot read annotation agentaflow.gpu/start: "at once": it must be "together"',
+            ("agentaflow.gpu/start", '"at once"', '"together"'),
         ),
         (
             pod(text="".join(f"{index}=node1:{index}\n" for index in range(257)), annotations=TOGETHER),
-            "cannot start 257 lines together: they must be at most 256",
+            ("257 lines", "256"),
         ),
-        (pod(annotations={**TOGETHER, "agentaflow.gpu/observer": "true"}), "cannot start observers together"),
+        (pod(annotations={**TOGETHER, "agentaflow.gpu/observer": "true"}), ("observers",)),
         (
             pod(annotations=TOGETHER, gpu_limits=(("main", 2),)),
-            "cannot start pods with a limit of nvidia.com/gpu together",
+            ("nvidia.com/gpu",),
         ),
     ],
 )
-def test_what_cannot_start_together_is_refused(pending: Pod, what: str) -> None:
+def test_what_cannot_start_together_is_refused(pending: Pod, named: tuple[str, ...]) -> None:
     """The webhook refuses it by the same text."""
     decision = decided(pending, ledger_of(), CLUSTER)
 
     assert isinstance(decision, Refuse)
-    assert decision.message.startswith(f"RequestInvalid: {what}")
+    says(decision.message, "RequestInvalid", *named)
 
 
 def test_the_binding_says_which_map_is_kept() -> None:
@@ -384,10 +378,9 @@ def test_an_explanation_has_every_line_that_is_waited_for() -> None:
     )
     found = explained(member(0), held)
 
-    assert [each.message.split(" is held by ")[0] for each in found.of_pod] == [
-        "GpuHeld: cannot start together, because of index 1: GPU 1 of node1",
-        "GpuHeld: cannot start together, because of index 2: GPU 0 of node2",
-    ]
+    first, second = found.of_pod
+    says(first.message, "GpuHeld", "index 1", "GPU 1", "node1")
+    says(second.message, "GpuHeld", "index 2", "GPU 0", "node2")
     assert found.remedy is not None
     assert [step.command for step in found.remedy.steps] == [
         "kubectl delete pod -n default other-1",

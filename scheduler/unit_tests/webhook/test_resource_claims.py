@@ -12,6 +12,7 @@ from gpu_scheduler.core.decision import Bind
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.kube.objects.pods import read_pod
 from tests import objects
+from tests.messages import says
 from tests.objects import Object, reading, review
 from unit_tests import virtual
 from unit_tests.core.build import decided, node, nodes
@@ -172,47 +173,44 @@ async def test_a_debugged_pod_keeps_its_mode() -> None:
     assert "resourceClaims" not in result["spec"]
 
 
-REFUSED: dict[str, tuple[Object, int, str]] = {
+REFUSED: dict[str, tuple[Object, int, tuple[str, ...]]] = {
     "an observer": (
         pod(annotations={"agentaflow.gpu/observer": "true"}),
         403,
-        "Unsupported: cannot give a pod ResourceClaims (isolation: dra) and annotation agentaflow.gpu/observer: ",
+        ("Unsupported", "agentaflow.gpu/observer"),
     ),
     "a claim of another author": (
         pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
         403,
-        "Unsupported: cannot place a pod by spec.resourceClaims and annotation gpu-scheduling-map: either says which ",
+        ("Unsupported", "spec.resourceClaims"),
     ),
     "a wrong claim under our entry": (
         pod(resourceClaims=[{**ENTRY, "resourceClaimName": "gpu-scheduler-mine"}]),
         400,
-        'RequestInvalid: cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: ',
+        ("RequestInvalid", '"gpu-scheduler-mine"', "spec.resourceClaims"),
     ),
     "a literal variable": (
         pod(containers=[main(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}])]),
         403,
-        (
-            'EnvConflict: cannot set CUDA_VISIBLE_DEVICES in container "main": it says "0,1" itself; leave the '
-            "variable out in the pod's template or manifest, and make the pod anew"
-        ),
+        ("EnvConflict", "CUDA_VISIBLE_DEVICES", '"main"', '"0,1"'),
     ),
     "a part of a claim": (
         pod(containers=[main(resources={"claims": [{**ENTRY, "request": "one"}]})]),
         403,
-        'EnvConflict: cannot give container "main" only request "one" of ResourceClaim gpu-scheduler-0: ',
+        ("EnvConflict", '"main"', '"one"', "gpu-scheduler-0"),
     ),
 }
 
 
-@pytest.mark.parametrize(("body", "code", "message"), REFUSED.values(), ids=REFUSED)
-async def test_what_claims_cannot_give_is_refused(body: Object, code: int, message: str) -> None:
+@pytest.mark.parametrize(("body", "code", "said"), REFUSED.values(), ids=REFUSED)
+async def test_what_claims_cannot_give_is_refused(body: Object, code: int, said: tuple[str, ...]) -> None:
     """With the scheduler's message, the same from both paths."""
     async with serving() as (client, _, _registry):
         found = [await refusal(client, path, body) for path in OURS]
 
     assert found[0] == found[1]
     assert found[0][0] == code
-    assert found[0][1].startswith(message)
+    says(found[0][1], *said)
 
 
 OWN = {"name": "gpu", "resourceClaimName": "mine"}
@@ -235,10 +233,7 @@ async def test_containers_that_use_the_pods_own_claim_get_the_variables(entry: O
     assert result["spec"]["containers"] == [main(**USING, env=READING), {"name": "b"}]
     assert result["spec"]["resourceClaims"] == [entry]
     assert code == 403
-    assert message.startswith(
-        "Unsupported: cannot place a pod by spec.resourceClaims: this scheduler does not read it; one claim of a "
-        "pod is read, with isolation: dra; write a map instead (annotation gpu-scheduling-map, example: "
-    )
+    says(message, "Unsupported", "spec.resourceClaims", "gpu-scheduling-map")
 
 
 INCOMPLETE: dict[str, tuple[Object, str]] = {
@@ -265,7 +260,7 @@ async def test_an_incomplete_pod_is_refused_at_validation(body: Object, where: s
         code, message = await refusal(client, "/validate-dra", given)
 
     assert (code, where in message) == (400, True)
-    assert message.startswith("EnvNotInjected: the placement of this pod is not in the resources and the environment ")
+    says(message, "EnvNotInjected")
 
 
 async def test_a_pod_with_claims_is_valid_at_both_paths() -> None:
@@ -365,9 +360,9 @@ async def test_ten_thousand_entries_are_refused() -> None:
     async with serving() as (client, _, _registry):
         for path in OURS:
             _, message = await refusal(client, path, pod(resourceClaims=entries))
-            assert message.startswith("RequestInvalid: cannot read what the pod says of its node: it has ")
+            says(message, "RequestInvalid")
             _, message = await refusal(client, path, pod(containers=[main(resources={"claims": used})]))
-            assert message.startswith(("RequestInvalid: cannot read the resources of the pod: ", "EnvNotInjected: "))
+            assert message.startswith(("RequestInvalid: ", "EnvNotInjected: "))
 
 
 def test_the_reference_is_that_of_all_other_pods() -> None:
