@@ -1,4 +1,4 @@
-"""The messages of docs/reasons.md, from the table of messages."""
+"""The messages of docs/reasons.md and docs/device-plugin.md, from the table of messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,23 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "ml"
 SINCE: Final = "2026-11-25T10:00:00Z"
+OF_A_PLUGIN: Final = {
+    "a held GPU": "a pod that names a device waits for a pod with one of the device plugin",
+    "too few GPUs": "devices of the device plugin are counted",
+}
+"""The parts of docs/device-plugin.md, and their messages."""
 
 
 def pages() -> Iterator[Page]:
-    """Yield the page, with a part for each reason that has a message."""
+    """Yield both pages; docs/reasons.md has a part for each reason."""
     parts: dict[str, list[str]] = {}
     for name in messages.SHOWN:
         text = messages.text_of(name, ns=NAMESPACE, since=SINCE)
         parts.setdefault(text.partition(":")[0], []).append(text)
-    yield Page(ROOT / "docs/reasons.md", {reason: ("```text", *lines, "```") for reason, lines in parts.items()})
+    yield _page("docs/reasons.md", parts)
+    of_a_plugin = {part: [messages.text_of(name, ns="default")] for part, name in OF_A_PLUGIN.items()}
+    yield _page("docs/device-plugin.md", of_a_plugin)
+
+
+def _page(name: str, parts: dict[str, list[str]]) -> Page:
+    return Page(ROOT / name, {part: ("```text", *lines, "```") for part, lines in parts.items()})

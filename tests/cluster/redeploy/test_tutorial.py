@@ -12,7 +12,7 @@ import pytest
 from tests.cluster import plays
 from tests.cluster.clusters import ROOT
 from tests.contracts import roles
-from tests.tutorial_page import collapsed, script, steps
+from tests.tutorial_page import agrees, script, steps
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -47,4 +47,4 @@ def test_the_commands_print_what_the_page_shows(cluster: Cluster, healthy: None,
             timeout=limit(180),
             check=False,
         )
-        assert shown is None or collapsed(done.stdout + done.stderr) == collapsed(shown), commands
+        assert shown is None or agrees(shown, done.stdout + done.stderr), (commands, done.stdout + done.stderr)

@@ -22,7 +22,7 @@ from tests.integration.installed import Installed
 from tests.integration.monitored_node import NAMESPACE as MONITORS
 from tests.integration.monitored_node import MonitoredNode
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
-from tests.tutorial_page import collapsed, script, steps
+from tests.tutorial_page import agrees, script, steps
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -145,4 +145,4 @@ def test_the_commands_print_what_the_page_shows(complete: CompleteInstallation, 
             timeout=limit(120),
             check=False,
         )
-        assert shown is None or collapsed(done.stdout + done.stderr) == collapsed(shown), commands
+        assert shown is None or agrees(shown, done.stdout + done.stderr), (commands, done.stdout + done.stderr)
