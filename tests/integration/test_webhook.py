@@ -135,13 +135,7 @@ def test_a_pod_whose_count_is_misspelt_waits_with_the_right_key(calling: Namespa
     )
 
     assert warnings == [unknown]
-    message = calling.wait_message("train-0", "NothingRequested: ")
-    assert message == (
-        'NothingRequested: cannot place a pod that asks for nothing: it has schedulerName "gpu-scheduler" but neither '
-        f'a map nor a count; {unknown}; write one (annotation gpu-scheduling-map, example: "0=node1:0,1", or '
-        'annotation agentaflow.gpu/count, example: "1") or leave out schedulerName in the pod\'s template or manifest, '
-        "and make the pod anew"
-    )
+    calling.wait_message("train-0", "NothingRequested: ", parts=(unknown,))
 
 
 @pytest.mark.promise("hook-2")

@@ -179,7 +179,7 @@ def unanswered(pod: str, why: str) -> CreateFailure:
 
 def excessive(excess: Excess) -> CreateFailure:
     """Return the failure for a template that is too long. Each pod of it would be too long as well."""
-    remedy = "let its containers read long texts from a ConfigMap, and create the GPUWorkload anew"
+    remedy = "let its containers read long texts from a ConfigMap, and recreate the GPUWorkload"
     return CreateFailure(Reason.REQUEST_INVALID, sentence(Reason.REQUEST_INVALID, str(excess), remedy))
 
 

@@ -66,7 +66,7 @@ def _asked_by(claim: AllocatedClaim | None, name: str, pod: str) -> ClaimRequest
         return Unschedulable(Reason.GPU_NOT_FOUND, what, "create it", changed)
     if claim.request is None:
         what = f"cannot place a pod by ResourceClaim {name}: {claim.unread}"
-        remedy = f"make the claim anew (example of a selector: {EXAMPLE}), or {made_anew(_USE_MAP)}"
+        remedy = f"recreate the claim (example of a selector: {EXAMPLE}), or {made_anew(_USE_MAP)}"
         return Unschedulable(Reason.UNSUPPORTED, what, remedy, changed)
     if claim.devices and claim.pods != (pod,):
         others = number_of(sum(uid != pod for uid in claim.pods), "other pod")

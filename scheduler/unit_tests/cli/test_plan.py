@@ -15,6 +15,7 @@ from gpu_scheduler.cli.planning.planner import Cause, Outcome, PlannedPod
 from gpu_scheduler.cli.verbs.plan import plan
 from gpu_scheduler.core.reasons import Reason
 from tests import objects
+from tests.messages import text_of
 from unit_tests.cli.scripted_cluster import MISSING, cluster, device, items
 from unit_tests.kube.server import FakeServer, Reply
 
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
 
 MAP = "0=node1:0,1\n1=node2:0\n2=node2:0\n3=node9:0\n"
 CONTAINER = {"name": "main", "image": "busybox"}
-INVALID = (
-    'cannot read placement map, line 1: "0=node1:x": GPU must be a number, GPU-<uuid> or MIG-<uuid> (example: '
-    "1=node2:0,1); correct annotation gpu-scheduling-map in the pod's template or manifest, and make the pod anew"
-)
+INVALID = text_of("a map is wrong in its first line").partition(": ")[2]
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 ABSENT = (

@@ -291,7 +291,7 @@ ENDS = {
     **{
         f"{reason}, which no waiting cures": (
             Reply(body=workload(phase="Pending", reason=reason, message=f"{reason}: why; cure", observedGeneration=1)),
-            f"cannot place document 1 .*, and waiting does not help: {reason}: why; cure; then make it anew .example: ",
+            f"cannot place document 1 .*, and waiting does not help: {reason}: why; cure; then recreate it .example: ",
         )
         for reason in (
             *sorted(REFUSED_AT_ADMISSION),

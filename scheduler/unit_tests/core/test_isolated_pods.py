@@ -41,7 +41,6 @@ from unit_tests.core.build import (
 
 BY_FIELD = (FIELD_REF, PCI)
 COUNT = {"agentaflow.gpu/count": "2"}
-REMADE = "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again"
 
 
 def uuid(number: int, index: int) -> str:
@@ -155,10 +154,6 @@ def test_a_count_is_bound_beside_a_number_that_no_gpu_has() -> None:
 
 
 # Containers → reason and message; None if the pod is bound.
-MISSING = (
-    f'EnvNotInjected: cannot start container "main" without gpu-scheduler-0 in its resources.claims: it would have no '
-    f"GPU; {REMADE}"
-)
 GATE: dict[str, tuple[Container, tuple[str, ...] | None]] = {
     "the claim and the reference": (using(CLAIM_ENTRIES[0]), None),
     "no claim": (using(), ("EnvNotInjected", text_of("a container does not use its ResourceClaim"))),

@@ -7,6 +7,7 @@ from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvV
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
+from tests.messages import says
 from unit_tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, seeing, visible
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -187,10 +188,7 @@ def test_keep_env_does_not_cover_a_debug_container(base: Pod, env: tuple[EnvVar,
 
     assert isinstance(verdict, Deny)
     assert verdict.reason is Reason.ENV_CONFLICT
-    assert verdict.message.endswith(
-        "; leave the variable out: it sees what its pod's containers see; "
-        "if the pod already has this container, make the pod anew"
-    )
+    assert "keep-env" not in verdict.message
 
 
 def test_too_many_debug_containers_are_refused() -> None:
@@ -200,4 +198,4 @@ def test_too_many_debug_containers_are_refused() -> None:
     verdict = reviewed(many, base)
 
     assert isinstance(verdict, Deny)
-    assert verdict.message.startswith("RequestInvalid: cannot read the pod: it has 1001 containers, ")
+    says(verdict.message, "RequestInvalid", "1001 containers", "1000")

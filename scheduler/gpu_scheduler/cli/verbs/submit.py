@@ -145,7 +145,7 @@ async def _placed(api: ApiClient, document: Document, namespace: str, seconds: f
                     raise FailedError(f"cannot run {document}: {_reason(status)}; see kubectl describe gpuworkload")
                 if current and _waits_in_vain(status):
                     raise FailedError(
-                        f"cannot place {document}, and waiting does not help: {_reason(status)}; then make it anew "
+                        f"cannot place {document}, and waiting does not help: {_reason(status)}; then recreate it "
                         f"(example: kubectl delete gpuworkload -n {namespace} {document.name})"
                     )
                 await asyncio.sleep(_PAUSE)

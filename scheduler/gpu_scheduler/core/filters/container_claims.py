@@ -15,7 +15,7 @@ from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import quote
 
 REMADE: Final = (
-    "delete the pod: its controller makes it anew and admission completes it; a bare pod must be created again"
+    "delete the pod: its controller recreates it and admission completes it; a bare pod must be created again"
 )
 """The remedy for a pod that admission did not complete."""
 

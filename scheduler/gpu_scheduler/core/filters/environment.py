@@ -28,7 +28,7 @@ _KEPT_RULE: Final = (
 
 _DEBUGGING: Final = (
     "leave the variable out: it sees what its pod's containers see; "
-    "if the pod already has this container, make the pod anew"
+    "if the pod already has this container, recreate the pod"
 )
 """The remedy for an ephemeral container. Nobody can change or remove one that a pod has."""
 

@@ -345,13 +345,13 @@ def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, sa
     if _one_owner(claim, first):
         return _ROLLING
     if others:
-        remedy, share = f"wait until they end, or {_OTHER_GPUS}", "share, make all of these"
+        remedy, share = f"wait until they end, or {_OTHER_GPUS}", "share, recreate all of these"
     else:
         kind = "" if same_kind else _KINDS.get(device_kind(first.devices[0]) or "", "")
         other_gpu = made_anew(f"name another GPU by its {kind}") if kind else _OTHER_GPU
-        remedy, share = f"wait until it ends, or {other_gpu}", "share it, make both"
+        remedy, share = f"wait until it ends, or {other_gpu}", "share it, recreate both"
     if policy.sharing is Sharing.SAME_WORKLOAD:
-        remedy += f'; to {share} pods anew with annotation {names.SHARING}: "any"'
+        remedy += f'; to {share} pods with annotation {names.SHARING}: "any"'
     return remedy
 
 

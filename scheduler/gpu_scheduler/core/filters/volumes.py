@@ -146,14 +146,14 @@ class Volumes:
         if claim is None:
             return _not_bound(key, f"cannot find claim {quote(key)}", "create it")
         if claim.deleting:
-            return _not_bound(key, f"claim {claim} is being deleted", "create it anew when it is gone")
+            return _not_bound(key, f"claim {claim} is being deleted", "recreate it when it is gone")
         if claim.volume is None:
             return self._ask_unbound(claim, node)
         if not claim.complete:
             return _not_bound(
                 key,
                 f"claim {claim} asks for volume {quote(claim.volume)} and is not bound to it",
-                f"free that volume, or create the claim anew with another; see {_describe(claim)}",
+                f"free that volume, or recreate the claim with another; see {_describe(claim)}",
             )
         return self._ask_bound(claim, claim.volume, node)
 
@@ -162,7 +162,7 @@ class Volumes:
         cured_by = StorageChanged(Storage.VOLUME, name)
         if volume is None:
             what = f"cannot find volume {quote(name)} of claim {claim}"
-            return _not_bound(str(claim), what, "restore the volume, or create the claim anew", cured_by)
+            return _not_bound(str(claim), what, "restore the volume, or recreate the claim", cured_by)
         if volume.is_reached_from(node):
             return None
         return Unschedulable(
@@ -180,14 +180,12 @@ class Volumes:
         cured_by = StorageChanged(Storage.CLASS, claim.storage_class)
         if storage_class is None:
             what = f"cannot find storage class {quote(claim.storage_class)} of claim {claim}"
-            return _not_bound(key, what, "create the class, or the claim anew with one that exists", cured_by)
+            return _not_bound(key, what, "create the class, or recreate the claim with one that exists", cured_by)
         if not storage_class.waits_for_consumer:
             return _not_bound(key, f"claim {claim} is not bound to a volume", _unbound(claim), cured_by)
         if not storage_class.provisions:
             what = f"claim {claim} is not bound, and its class {storage_class.name} makes no volumes"
-            return _not_bound(
-                key, what, "create the claim anew with spec.volumeName, the volume it is to have", cured_by
-            )
+            return _not_bound(key, what, "recreate the claim with spec.volumeName, the volume it is to have", cured_by)
         if claim.selected_node is not None and claim.selected_node != node.name:
             command = f"kubectl annotate pvc -n {claim.namespace} {claim.name} {names.SELECTED_NODE}-"
             found = _not_bound(

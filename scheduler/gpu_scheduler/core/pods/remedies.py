@@ -9,4 +9,4 @@ from functools import lru_cache
 @lru_cache(maxsize=1024)
 def made_anew(edit: str) -> str:
     """Return the remedy `edit`, and where to make it. Equal remedies of thousands of pods are in memory once."""
-    return f"{edit} in the pod's template or manifest, and make the pod anew"
+    return f"{edit} in the pod's template or manifest, and recreate the pod"
