@@ -39,3 +39,9 @@ def says(text: str, reason: str, *names: str) -> None:
     assert text.partition(": ")[0] == reason, text
     missing = [name for name in names if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
     assert not missing, f"{missing} not in: {text}"
+
+
+def quotes(text: str, reason: str, *names: str) -> None:
+    """Assert that a text has a message with this reason and these names in it, as an error of kubectl has."""
+    _, found, rest = text.partition(f"{reason}: ")
+    says(found + rest, reason, *names)

@@ -10,6 +10,7 @@ from tests import objects
 from tests.attacks.installed_cluster import TENANT, refusal
 from tests.attacks.oversized_objects import UNKNOWN
 from tests.integration.environments import ALL, LIMITED, NOT_BOOKED, visible
+from tests.messages import quotes
 
 if TYPE_CHECKING:
     from tests.attacks.installed_cluster import InstalledCluster, Tenant
@@ -81,7 +82,7 @@ def test_a_value_that_cannot_be_booked_is_refused(keeper: Tenant, what: str, whe
     """Every spelling that CUDA might read is refused in every kind of container, even with keep-env."""
     refused = refusal(keeper.call("POST", keeper.pods, _with(where, NOT_BOOKED[what], beside=[])))
 
-    assert "EnvConflict: cannot keep CUDA_" in refused
+    quotes(refused, "EnvConflict")
     assert ' in container "stubborn": ' in refused
 
 
@@ -92,7 +93,7 @@ def test_a_pod_with_a_value_that_cannot_be_booked_is_never_bound(slipping: Tenan
     pod = _with("initContainers", *_whole(NOT_BOOKED[what]), beside=objects.literal(""))
     assert slipping.call("POST", slipping.pods, pod)[0] == 201
 
-    message = slipping.namespace.wait_message("thief-0", "EnvConflict: cannot keep CUDA_")
+    message = slipping.namespace.wait_message("thief-0", "EnvConflict: ", parts=("CUDA_",))
 
     assert ' in container "stubborn": ' in message
     assert slipping.namespace.node_of("thief-0") == ""
@@ -106,7 +107,7 @@ def test_a_second_entry_of_a_variable_is_checked_too(keeper: Tenant, slipping: T
     slipped = slipping.call("POST", slipping.pods, _with("containers", *env, beside=objects.literal("")))
 
     assert (status, slipped[0]) == (403, 201), answer
-    assert slipping.namespace.wait_message("thief-0", "EnvConflict: cannot keep CUDA_VISIBLE_DEVICES=")
+    assert slipping.namespace.wait_message("thief-0", "EnvConflict: ", parts=("CUDA_VISIBLE_DEVICES=",))
 
 
 HONEST: Final = {"numbers": "3,0", "a UUID": objects.gpu(3), "no GPU": "-1", "nothing": ""}
@@ -141,7 +142,7 @@ def test_a_kept_device_waits_for_its_holder(keeper: Tenant, value: str, start: s
     keeper.namespace.delete("holder-0")
     assert keeper.namespace.placed("thief-0").node == "node2"
     assert keeper.call("POST", keeper.pods, objects.pod("next-0", "0=node2:0,1"))[0] == 201
-    assert keeper.namespace.wait_message("next-0", "GpuHeld: GPU ")
+    assert keeper.namespace.wait_message("next-0", "GpuHeld: ")
 
 
 @pytest.mark.promise("env-15")
@@ -149,7 +150,7 @@ def test_a_kept_device_must_exist(keeper: Tenant) -> None:
     """Otherwise a device that the node gets later would be held already."""
     assert keeper.call("POST", keeper.pods, _with("containers", visible("2,4"), beside=[]))[0] == 201
 
-    assert keeper.namespace.wait_message("thief-0", "GpuNotFound: cannot find GPU 4 on node node2")
+    assert keeper.namespace.wait_message("thief-0", "GpuNotFound: ", parts=("GPU 4", "node2"))
 
 
 @pytest.mark.promise("env-13")
@@ -159,7 +160,7 @@ def test_keep_env_does_not_apply_for_a_debug_container(keeper: Tenant, what: str
     pod = objects.pod("kept-0", NO_GPU, [visible("1")], annotations=KEEP)
     assert keeper.call("POST", keeper.pods, pod)[0] == 201
 
-    assert "EnvConflict: cannot set CUDA_" in refusal(_debug(keeper, "kept-0", ALL[what]))
+    quotes(refusal(_debug(keeper, "kept-0", ALL[what])), "EnvConflict")
 
 
 @pytest.mark.promise("env-3", "env-13")

@@ -161,7 +161,7 @@ def test_lines_that_start_together_keep_no_gpu_beyond_the_limit(limited: Tenant,
     create(limited, objects.pod("greedy", "1=node2:0\n2=node2:1\n3=node3:1\n", annotations=together))
     limited.namespace.wait_message("greedy", "QuotaExceeded: ")
     limited.namespace.delete("train-0")
-    limited.namespace.wait_message("greedy", "QuotaExceeded: cannot give 3 GPUs to the 3 lines of its map, which ")
+    limited.namespace.wait_message("greedy", "QuotaExceeded: ", parts=("3 GPUs", "3 lines"))
     for name, line in (("one-0", "0=node2:0"), ("two-0", "0=node2:1")):
         create(neighbour, objects.pod(name, line))
         assert neighbour.namespace.placed(name).node == "node2"

@@ -68,7 +68,7 @@ def test_lines_are_kept_after_a_restart(plane: ControlPlane, namespace: Namespac
     second = start_alone(plane, tmp_path, "together-1")
     try:
         second.wait_ready()
-        namespace.wait_message("other", "GpuHeld: GPU 0 of node2 is held by StatefulSet ")
+        namespace.wait_message("other", "GpuHeld: ", parts=("GPU 0", "node2", "StatefulSet "))
         namespace.make(_member(2))
         assert namespace.placed("train-2").node == "node2"
         namespace.kube.patch(

@@ -49,10 +49,7 @@ def test_no_pod_is_bound_before_all_lines_can_be_had(
     namespace.placed("other-0")
     namespace.make(member(0))
 
-    namespace.wait_message(
-        "train-0",
-        f"GpuHeld: cannot start together, because of index 2: GPU 0 of node2 is held by {namespace.name}/other-0; ",
-    )
+    namespace.wait_message("train-0", "GpuHeld: ", parts=("index 2", "GPU 0", "node2", f"{namespace.name}/other-0"))
     (answer,) = operator.items("explain", "train-0", "-n", namespace.name, code=1)
     assert [step["command"] for step in answer["remedy"]["steps"]] == [
         f"kubectl delete pod -n {namespace.name} other-0"
@@ -64,7 +61,7 @@ def test_no_pod_is_bound_before_all_lines_can_be_had(
     assert namespace.placed("train-0").devices == "0"
     namespace.make(single("late", "0=node2:0\n", "0"))
     kept = f"StatefulSet {namespace.name}/train (line 2, to start together)"
-    namespace.wait_message("late-0", f"GpuHeld: GPU 0 of node2 is held by {kept}; wait until that workload has ended")
+    namespace.wait_message("late-0", "GpuHeld: ", parts=("GPU 0", "node2", kept))
     (node,) = [each for each in operator.items("nodes") if each["name"] == "node2"]
     (found,) = node["cards"]
     assert [(holder["name"], holder["line"]) for holder in found["holders"]] == [("train", 2)]

@@ -136,7 +136,7 @@ async def test_the_version_says_what_the_handler_has_received() -> None:
     """It advances after the handler, also where only a bookmark tells that nothing has changed. A 410 clears it."""
     async with reflecting() as (server, reflector, handler):
         before: list[str | None] = []
-        handler.applied = lambda _: before.append(reflector.version)  # type: ignore[method-assign]
+        handler.applied = lambda _: before.append(reflector.version)  # type: ignore[method-assign, assignment]
         server.on("GET", PATH, page(7, thing("a", 1)), Reply(hang=True))
         events = (event("ADDED", "b", 8), event("ADDED", "c", 9), event("BOOKMARK", "", 15))
         server.on("WATCH", PATH, Watch(events, close=True), Reply(410))

@@ -13,6 +13,7 @@ from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.kube.lists import USUAL_OBJECT
 from gpu_scheduler.scheduler.binder import ApiBinder
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
+from tests.messages import says
 from tests.objects import Object
 from unit_tests.kube.server import FakeServer, Reply, connected
 
@@ -251,7 +252,7 @@ async def test_a_failure_begins_with_the_reasons_word() -> None:
         result = await binder(api).bind(BIND)
 
         assert isinstance(result, Failed)
-        assert result.message.startswith("BindFailed: cannot bind to node3: HTTP 422: no such target")
+        says(result.message, "BindFailed", "node3", "HTTP 422")
 
 
 def _script(server: FakeServer, posts: list[Reply], gets: list[Reply]) -> None:

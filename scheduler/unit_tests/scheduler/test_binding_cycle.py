@@ -11,6 +11,7 @@ import pytest
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.ports import Result, Unknown
+from tests.messages import says
 from unit_tests.core.build import bound, placed, pod
 from unit_tests.scheduler.test_scheduling_loop import ONE_GPU, SAME_GPU, Loop, looping
 
@@ -75,7 +76,7 @@ async def test_a_leader_starts_from_what_a_crash_left(left: Pod, binds: list[str
         await loop.later(1000)
 
         assert loop.binder.names() == binds
-        assert loop.event_recorder.notes("b-0")[-1].startswith("GpuHeld: GPU 0 of node1 is held by default/a-0")
+        says(loop.event_recorder.notes("b-0")[-1], "GpuHeld", "GPU 0", "node1", "default/a-0")
 
 
 async def test_a_second_lost_answer_is_reported() -> None:
@@ -100,7 +101,7 @@ async def test_a_refused_pod_is_reported_and_left_alone() -> None:
         loop.see(pod("a-0", "nonsense"))
         await loop.settle()
 
-        assert loop.event_recorder.notes("a-0")[0].startswith("MapInvalid: ")
+        says(loop.event_recorder.notes("a-0")[0], "MapInvalid")
         assert loop.scheduler.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 1}
 
 

@@ -18,6 +18,7 @@ from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
 from gpu_scheduler.scheduler.journal import FORMAT, encoded, received_line
 from gpu_scheduler.scheduler.ports import InputKind
 from gpu_scheduler.scheduler.replay import _TYPES, MAX_LINE, Replay, ReplayError, value_of
+from tests.messages import says
 from unit_tests.core.build import node
 from unit_tests.scheduler.recorded import (
     CLUSTER,
@@ -101,7 +102,7 @@ def test_a_line_of_a_journal_is_compared_word_for_word() -> None:
     assert (other.line, other.pod) == (len(JOURNAL), "default/second-0")
     assert other.before is not None
     assert other.before["message"] == "GpuHeld: by nobody"
-    assert other.now["message"].startswith("GpuHeld: GPU 0 of node1 is held by default/first-0")
+    says(other.now["message"], "GpuHeld", "GPU 0", "node1", "default/first-0")
 
 
 def test_the_first_line_says_what_is_missing() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.messages import says
 from tests.objects import Object, review
 from unit_tests import virtual
 from unit_tests.webhook.reviews import MAP, ODD, Client, ask, patched, paths, serving
@@ -88,7 +89,7 @@ async def test_an_invalid_value_is_refused_with_the_message_of_pods() -> None:
 
         assert response["allowed"] is False
         assert response["status"]["code"] == 400
-        assert response["status"]["message"].startswith("MapInvalid: cannot read placement map, line 1:")
+        says(response["status"]["message"], "MapInvalid", "line 1")
         labels = {"path": "/mutate-job", "outcome": "MapInvalid"}
         assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster.clusters import SYSTEM, TESTS, Cluster
 from tests.cluster.verify.pods import bound, waits
+from tests.messages import quotes, says
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def test_bad_map_is_refused_at_admission(cluster: Cluster, make_pod: Callable[..
     refused = cluster.create(make_pod("bad-map-0", "0=node1:0\n1=node2:x"), check=False)
 
     assert refused.returncode != 0
-    assert "MapInvalid: cannot read placement map, line 2:" in refused.stderr
+    quotes(refused.stderr, "MapInvalid", "line 2")
     assert "example: " in refused.stderr
     assert cluster.kubectl("get", "pod", "-n", TESTS, "bad-map-0", check=False).returncode != 0
 
@@ -121,7 +122,7 @@ def test_held_gpu_waits_for_its_holder(cluster: Cluster, rivals: tuple[str, str]
     condition = eventually(f"{second} to have its reason", partial(waits, cluster, second, "GpuHeld"))
 
     assert condition["reason"] == "Unschedulable"
-    assert condition["message"].startswith(f"GpuHeld: GPU 7 of node4 is held by {TESTS}/{first}")
+    says(condition["message"], "GpuHeld", "GPU 7", "node4", f"{TESTS}/{first}")
     assert "nodeName" not in cluster.get("pod", "-n", TESTS, second)["spec"]
 
     cluster.kubectl("delete", "pod", "-n", TESTS, first, "--wait")
