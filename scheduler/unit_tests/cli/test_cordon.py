@@ -16,13 +16,14 @@ from gpu_scheduler.cli.cordoning.drained import users_of
 from gpu_scheduler.cli.cordoning.targets import Target, cordons_of, read_reason, read_target, read_until, split
 from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.cordon import cordon, drain, uncordon
-from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon
+from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, NodeCordons
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from tests import objects
+from tests.waiting import limit
 from unit_tests.cli.scripted_cluster import GPU_NODES, MISSING, cluster, device, items, node, pod
 from unit_tests.core import build
 from unit_tests.core.asking import words
-from unit_tests.kube.server import FakeServer, Reply
+from unit_tests.kube.server import FakeServer, Reply, connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -396,6 +397,52 @@ async def test_an_unconfirmed_cordon_is_reported(tmp_path: Path) -> None:
 
         with pytest.raises(FailedError, match=r"has not confirmed them within 0\.1 s"):
             await cordon(options, "node1:0", reason="fan noise", at_most="100ms")
+
+
+SEEN: dict[str, tuple[list[Reply], int]] = {
+    "at once": ([Reply(body=gpu_node(ENTRY, generation=2, confirmed=2))], 1),
+    "after two looks": (
+        [
+            Reply(body=gpu_node(ENTRY, generation=2)),
+            Reply(body=gpu_node(ENTRY, generation=2, confirmed=1)),
+            Reply(body=gpu_node(ENTRY, generation=2, confirmed=2)),
+        ],
+        3,
+    ),
+    "with what somebody wrote meanwhile": ([Reply(body=gpu_node(generation=3, confirmed=3))], 1),
+    "before what somebody wrote meanwhile": ([Reply(body=gpu_node(generation=3, confirmed=2))], 1),
+    "not by a late write about an earlier GPUNode of its name": (
+        [
+            Reply(body=gpu_node(ENTRY, generation=2, confirmed=5)),
+            Reply(body=gpu_node(ENTRY, generation=2, confirmed=2)),
+        ],
+        2,
+    ),
+    "not needed, as nothing is cordoned any more": ([MISSING], 1),
+}
+
+
+@pytest.mark.promise("cordon-2")
+@pytest.mark.parametrize(("replies", "reads"), SEEN.values(), ids=SEEN)
+async def test_a_cordon_is_waited_for_until_its_own_generation_is_confirmed(replies: list[Reply], reads: int) -> None:
+    """A confirmation of another generation says nothing about the binds that were under way."""
+    async with connected() as (server, api):
+        server.on("GET", NODE1, *replies)
+
+        await gpu_nodes.wait_confirmed(api, NodeCordons("node1", (Cordon("0"),), 2, 1), limit(5))
+
+        assert len(server.asked("GET", NODE1)) == reads
+
+
+@pytest.mark.promise("cordon-2")
+@pytest.mark.parametrize("confirmed", [0, 1, 3])
+async def test_a_cordon_of_which_another_generation_is_confirmed_is_an_error(confirmed: int) -> None:
+    """The command does not end without one, as if no bind could come any more."""
+    async with connected() as (server, api):
+        server.on("GET", NODE1, Reply(body=gpu_node(ENTRY, generation=2, confirmed=confirmed)))
+
+        with pytest.raises(FailedError, match="cannot tell whether the scheduler obeys the cordons of node node1 yet"):
+            await gpu_nodes.wait_confirmed(api, NodeCordons("node1", (Cordon("0"),), 2), 0.1)
 
 
 async def test_nothing_to_do_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,8 @@ async def wait_confirmed(api: ApiClient, written: NodeCordons, seconds: float) -
         async with asyncio.timeout(seconds):
             while True:
                 now = await read_cordons(api, written.node)
-                if now is None or now.confirmed >= written.generation:
+                # A later one than its own is that of an earlier GPUNode of its name, by a write that came late.
+                if now is None or written.generation <= now.confirmed <= now.generation:
                     return
                 await asyncio.sleep(POLL)
     except TimeoutError:
