@@ -237,6 +237,38 @@ async def test_a_smaller_number_of_replicas_frees_devices(tmp_path: Path, capsys
     ]
 
 
+@pytest.mark.promise("plan-3")
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+async def test_a_text_that_is_refused_removes_no_pod(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """No new pod is made, so that the old ones of a smaller number of replicas run on, and nobody gets their GPUs."""
+    owner = (kind, "train") if kind == "StatefulSet" else ("ReplicaSet", "train-6c8f9d7b54")
+    running = [pod(f"train-{index}", f"node{index + 1}", "0", owner=owner) for index in range(2)]
+    waiting = pod("late-0", text="0=node2:0\n", owner=None)
+    async with planning(tmp_path, capsys, *running, waiting) as asked:
+        found = await asked.run(controller(kind, "train", 1, template("0=node1:x\n")), code=1)
+
+    assert [each["outcome"] for each in found["pods"]] == ["refused"]
+    assert (found["counts"]["removed"], found["counts"]["placedBefore"], found["counts"]["waitOn"]) == (0, 0, 1)
+
+
+@pytest.mark.promise("plan-3")
+async def test_a_job_of_a_smaller_parallelism_removes_no_pod(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Job's pods run to their end."""
+    made = template("0=node1:0\n1=node2:0\n")
+    made["spec"]["restartPolicy"] = "Never"
+    running = [pod(f"sweep-{index}-x", f"node{index + 1}", "0", owner=("Job", "sweep")) for index in range(2)]
+    spec = {"parallelism": 1, "completions": 2, "completionMode": "Indexed", "template": made}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sweep", "namespace": "ml"}, "spec": spec}
+    async with planning(tmp_path, capsys, *running) as asked:
+        found = await asked.run(job, code=1)
+
+    assert found["counts"]["removed"] == 0
+
+
 @pytest.mark.promise("plan-2", "plan-3")
 async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As their controllers make them anew, where the node's line allows it; bare pods do not come back."""

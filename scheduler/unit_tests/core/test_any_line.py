@@ -174,6 +174,22 @@ def test_a_pod_waits_for_a_free_index(pods: tuple[Pod, ...], said: tuple[str, ..
     assert all(held.forget(each.ref.uid) & decision.cured_by for each in pods)
 
 
+@pytest.mark.promise("text-14")
+@pytest.mark.parametrize(("lines", "more"), [(3, "; "), (4, ", and 1 more; "), (6, ", and 3 more; ")])
+def test_at_most_three_holders_of_indices_are_named(lines: int, more: str) -> None:
+    """The others are counted, and the topic has the first alone."""
+    text = "".join(f"{index}=node1:{index}\n" for index in range(lines))
+    pods = (on(replica(f"aaaa{index}", text), "node1", index, str(index)) for index in range(lines))
+    decision = decided(replica("zzzzz", text), ledger(*pods))
+
+    assert isinstance(decision, Wait)
+    first = f"NoFreeIndex: every index of the map ({lines} lines) is held or claimed, and index 0 is held by "
+    first += "default/web-5d9f7c-aaaa0"
+    others = ", index 1 by default/web-5d9f7c-aaaa1, index 2 by default/web-5d9f7c-aaaa2"
+    assert decision.message.startswith(f"{first}{others}{more}")
+    assert decision.topic == first
+
+
 def test_a_message_says_line_for_a_map_of_one_line() -> None:
     """The text is "1 line", not "1 lines"."""
     decision = decided(pod("b", "0=node1:0", owner=None), ledger(running("a-0", "node1", "0=node1:0", owner=None)))

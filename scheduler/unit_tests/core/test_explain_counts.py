@@ -1,5 +1,6 @@
 """Explanations of pods that ask for a count: the nodes that are nearest, a row for each device, the smallest remedy."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -208,6 +209,18 @@ REMEDIES: dict[str, tuple[Pod, Node, tuple[Pod, ...], str]] = {
         (holder("0", "a", sharing="any"), holder("0", "b", sharing="any"), holder("1", "c")),
         "kubectl delete pod -n default c",
     ),
+    "nobody, if that frees too few": (
+        asking(2),
+        having("node1", 1, 1, readings={0: SICK}),
+        (holder("1", "a"),),
+        "",
+    ),
+    "nobody who is being deleted already": (
+        asking(2),
+        having("node1", 1, 1),
+        (replace(holder("0", "a"), deleting_since="2026-11-21T01:00:00Z"), holder("1", "b")),
+        "kubectl delete pod -n default b",
+    ),
     "nobody, if the devices are utilized": (
         asking(),
         having("node1", 1, readings={0: DeviceReading(utilization=95)}),
@@ -233,7 +246,7 @@ def test_the_remedy_deletes_the_fewest_holders(pending: Pod, node1: Node, held: 
     assert [each.command for each in found.remedy.steps] == [command]
     assert found.remedy.line == ""
     if command:
-        left = tuple(each for each in held if each.ref.name not in command.split())
+        left = tuple(each for each in held if each.ref.name not in command.split() and not each.deleting_since)
         assert isinstance(explained(pending, node1, held=left).decision, Bind)
 
 

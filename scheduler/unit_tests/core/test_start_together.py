@@ -21,8 +21,8 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.messages import says, text_of
-from unit_tests.core.asking import asking
-from unit_tests.core.build import POLICY, bound, decided, ledger, node, nodes, pod, running
+from unit_tests.core.asking import ClusterState, asking, having
+from unit_tests.core.build import POLICY, bound, decided, ledger, node, nodes, own, pod, running, seeing
 from unit_tests.core.situation import PORT
 
 START = "agentaflow.gpu/start"
@@ -137,6 +137,49 @@ def test_a_pod_that_goes_leaves_its_line_to_the_workload() -> None:
     assert list(held.devices.held("node1")) == []
     assert held.differences(ledger_of()) == 0
     assert isinstance(decided(other("0=node1:1\n"), held, CLUSTER), Bind)
+
+
+def kept(held: Ledger) -> dict[int | None, str]:
+    """Return the kept lines: index → node."""
+    return {each.index: each.node for each in held.kept_lines}
+
+
+@pytest.mark.promise("together-2")
+def test_the_lines_that_no_pod_has_are_kept_and_no_others() -> None:
+    """A line that two pods have for a moment is kept when both are gone. What the last pod frees cures who waits."""
+    held = ledger_of()
+    first = bind(member(0), held)
+    waits = decided(other("0=node2:0\n"), held, CLUSTER)
+    assert isinstance(waits, Wait)
+    assert kept(held) == {1: "node1", 2: "node2"}
+
+    third = bind(member(2), held)
+    twin = replace(third, ref=replace(third.ref, uid="uid-of-the-twin"))
+    held.apply(twin)
+    ended(twin, held)
+    assert kept(held) == {1: "node1"}
+    ended(third, held)
+    assert kept(held) == {1: "node1", 2: "node2"}
+
+    assert held.forget(first.ref.uid) & waits.cured_by
+    assert kept(held) == {}
+
+
+@pytest.mark.promise("together-2")
+def test_a_kept_line_follows_the_name_of_its_node() -> None:
+    """Its alias is given to another node."""
+    with_alias, other_node = node("node9", inventory=FOUR, alias="big"), node("node8", inventory=FOUR)
+    known = nodes(node("node1", inventory=FOUR), with_alias, other_node)
+    held = ledger_of(known=known)
+    bind(member(0, "0=node1:0\n1=big:0\n"), held, known)
+    assert kept(held) == {1: "node9"}
+
+    held.apply_node(replace(with_alias, alias=None))
+    assert kept(held) == {}
+    held.apply_node(replace(other_node, alias="big"))
+    assert kept(held) == {1: "node8"}
+    assert held.devices.holders_of("node8", 0)
+    assert not held.devices.holders_of("node9", 0)
 
 
 @pytest.mark.promise("together-5")
@@ -266,6 +309,87 @@ def test_what_the_namespace_holds_counts_beside_the_lines() -> None:
     bind(member(0), held)
     assert "QuotaExceeded" in message(decide(other("0=node2:3\n"), cluster))
     assert isinstance(decide(member(1), cluster), Bind)
+
+
+HELD_HERE = running("other-0", "node1", "0=node1:0\n", owner=None, annotations={"agentaflow.gpu/sharing": "any"})
+LIMITS = {
+    "each line counts all of its GPUs": ("0=node1:0,1\n1=node1:2,3\n", (), 4, ""),
+    "and one fewer is too few": ("0=node1:0,1\n1=node1:2,3\n", (), 3, "cannot give 4 GPUs to the 2 lines"),
+    "lines of two nodes add up": (MAP, (), 2, "cannot give 3 GPUs to the 3 lines"),
+    "a GPU of two lines counts once": ("0=node1:0\n1=node1:0\n", (), 1, ""),
+    "the rest of them counts too": ("0=node1:0,1\n1=node1:1,2\n", (), 2, "cannot give 3 GPUs to the 2 lines"),
+    "what its pods hold already counts once": ("0=node1:0\n1=node1:1\n", (HELD_HERE,), 2, ""),
+    "beside the others": ("0=node1:1\n1=node1:2\n", (HELD_HERE,), 2, "cannot give 2 more GPUs to the 2 lines"),
+}
+
+
+@pytest.mark.promise("together-4")
+@pytest.mark.parametrize(("text", "there", "limit", "missing"), LIMITS.values(), ids=LIMITS)
+def test_the_limit_counts_each_gpu_of_the_lines_once(
+    text: str, there: tuple[Pod, ...], limit: int, missing: str
+) -> None:
+    """Right at the limit they start; more than it allows in all never do, and the message says so."""
+    limits = NamespaceLimits({"default": Limit(limit)})
+    pending = pod("train-0", text, annotations={**TOGETHER, "agentaflow.gpu/sharing": "any"})
+    decision = decide(pending, Cluster(ledger_of(*there), CLUSTER, Volumes(), POLICY, limits=limits))
+
+    if missing:
+        assert missing in message(decision)
+    else:
+        assert isinstance(decision, Bind)
+
+
+@pytest.mark.promise("together-1")
+def test_a_pod_that_waits_for_the_others_is_tried_again_when_one_of_them_is_bound() -> None:
+    """An earlier leader may have bound it: this pod's own line is free, and it need not wait any longer."""
+    held = ledger_of(running("other-0", "node2", "0=node2:0\n", owner=None))
+    waits = decided(member(1), held, CLUSTER)
+    assert isinstance(waits, Wait)
+
+    seen = held.apply(bind(member(0), ledger_of()))
+
+    assert seen & waits.cured_by
+    bind(member(1), held)
+
+
+@pytest.mark.promise("together-1")
+def test_a_line_that_is_alone_on_its_node_is_not_counted() -> None:
+    """The other two lines name another node."""
+    small = nodes(node("node1", inventory=FOUR), node("node2", inventory=FOUR, allocatable={"cpu": 1000, "pods": 9}))
+    request = replace(member(0).resource_request, requests={"cpu": 2000})
+
+    assert message(decided(replace(member(0), resource_request=request), ledger_of(known=small), small)).startswith(
+        "InsufficientResources: cannot start together, because of index 2: "
+    )
+
+
+@pytest.mark.promise("together-5")
+def test_a_pod_whose_own_text_is_wrong_does_not_blame_the_others() -> None:
+    """They run, and it could follow."""
+    held = ledger_of()
+    bind(member(0), held)
+    decision = decided(seeing(member(1), *own("7")), held, CLUSTER)
+
+    assert isinstance(decision, Refuse)
+    assert decision.message.startswith('EnvConflict: cannot set CUDA_VISIBLE_DEVICES="1" in container "main"')
+
+
+@pytest.mark.promise("together-2")
+def test_a_line_is_kept_from_pods_whose_nodes_were_ranked_before_the_start() -> None:
+    """Its node is ranked anew for them when the line is kept, and when it is free again."""
+    state = ClusterState(having("node1", 1, 1), having("node2", 1))
+    first, counted = member(0, "0=node1:0\n1=node2:0\n"), asking(1, "counted")
+    blocker = pod("blocker-0", "0=node1:1", owner=Owner("StatefulSet", "blocker"))
+    state.place(blocker)
+    ranked = state.decide(counted)
+    assert isinstance(ranked, Bind)
+
+    state.place(first)
+    waits = state.wait(counted)
+    assert waits.reason is Reason.NOT_ENOUGH_GPUS
+
+    state.end(first)
+    assert state.decide(counted) == ranked
 
 
 def test_a_line_that_a_pod_has_already_counts_as_had() -> None:

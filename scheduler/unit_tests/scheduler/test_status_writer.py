@@ -93,7 +93,7 @@ PRESENT: dict[str, tuple[ScheduledCondition | None, bool]] = {
 }
 
 
-@pytest.mark.promise("text-8")
+@pytest.mark.promise("text-8", "text-14")
 @pytest.mark.parametrize("seen_first", ["with it", "without a condition"])
 @pytest.mark.parametrize(("present", "written"), PRESENT.values(), ids=PRESENT)
 def test_a_decision_is_written_only_if_the_pods_condition_says_something_else(
