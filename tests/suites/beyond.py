@@ -9,7 +9,7 @@ import random
 import sys
 from typing import TYPE_CHECKING, Final
 
-from tests.suites.gate import BENCHMARK, BUGS, FAULTS, INTEGRATION, false_clocks, scenario
+from tests.suites.gate import AUDITOR, BENCHMARK, BUGS, FAULTS, INTEGRATION, false_clocks, scenario
 from tests.suites.steps import ROOT, Step, Suite, by_file, git_files, programs, pytest
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def _benchmark() -> Suite:
 
 
 def _mutants() -> Suite:
-    """Show that a bug would be noticed: by the tests for each kept mutant, by the simulator for each of its own."""
-    return Suite((programs(), Step("mutants", (sys.executable, "-m", "tests.mutants.run")), pytest(BUGS)))
+    """Show that a bug would be noticed: by the tests for each kept mutant, by the simulator, and by the auditor."""
+    mutants = Step("mutants", (sys.executable, "-m", "tests.mutants.run"))
+    return Suite((programs(), mutants, pytest(BUGS), pytest(*AUDITOR)))
 
 
 def _plays() -> Suite:

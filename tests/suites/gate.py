@@ -59,6 +59,8 @@ INTEGRATION: Final = "tests/integration"
 BENCHMARK: Final = (f"{INTEGRATION}/test_benchmark.py", f"{INTEGRATION}/test_benchmark_limit.py")
 """Belong to suite benchmark: they measure speed, or test what measures it, and cover no promise."""
 FAULTS: Final = f"{INTEGRATION}/faults"
+AUDITOR: Final = tuple(f"{FAULTS}/test_auditor{part}.py" for part in ("", "_costs", "_journal"))
+"""Belong to suite mutants: they show that the auditor of suite faults would notice each broken invariant."""
 PAGES: Final = f"{INTEGRATION}/pages"
 # More workers than cores, because many tests wait for a program, a back-off or a lease.
 WORKERS: Final = 4
@@ -146,7 +148,8 @@ def _attacks() -> Suite:
 
 
 def _faults() -> Suite:
-    return Suite((programs(), *false_clocks(), by_file(FAULT_WORKERS, FAULTS)))
+    ignored = (f"--ignore={path}" for path in AUDITOR)
+    return Suite((programs(), *false_clocks(), by_file(FAULT_WORKERS, FAULTS, *ignored)))
 
 
 def false_clocks() -> tuple[Step, ...]:
