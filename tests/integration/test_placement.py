@@ -34,52 +34,6 @@ def test_a_pod_is_placed_where_its_line_says(namespace: Namespace, scheduler: Co
     assert scheduler.metric("gpu_scheduler_conflicts") == 0
 
 
-@pytest.mark.promise("map-6", "text-1", "text-2", "text-3", "text-7")
-def test_a_bad_map_is_shown_with_its_line(namespace: Namespace, scheduler: Command) -> None:
-    """If an invalid map passed admission, condition and event have the parser's message."""
-    namespace.node("node1")
-    namespace.pod("train-0", "0=node1:0\n1=node9:x\n", "0")
-
-    message = namespace.wait_message("train-0", "MapInvalid: ")
-
-    assert "line 2" in message
-    assert "1=node9:x" in message
-    condition = namespace.condition("train-0")
-    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-    event = namespace.wait_event("train-0", "FailedScheduling")
-    assert event["note"] == message
-    assert (event["type"], event["action"]) == ("Warning", "Scheduling")
-
-
-@pytest.mark.promise("share-2", "hold-1", "wait-1")
-def test_a_held_gpu_is_given_to_the_next_pod_when_its_holder_is_deleted(
-    namespace: Namespace, scheduler: Command
-) -> None:
-    """The second pod waits with GpuHeld, and is bound after the first is deleted, with no other report in between."""
-    namespace.node("node4")
-    namespace.pod("first-0", "0=node4:3\n", "3")
-    namespace.wait_bound("first-0", "node4")
-    namespace.pod("second-0", "0=node4:3\n1=node4:4\n", "3")
-    message = namespace.wait_message("second-0", "GpuHeld: ")
-    assert f"{namespace.name}/first-0" in message
-
-    namespace.delete("first-0")
-
-    namespace.wait_bound("second-0", "node4")
-    assert [event["reason"] for event in namespace.events("second-0")].count("FailedScheduling") == 1
-
-
-@pytest.mark.promise("fit-1", "wait-1")
-def test_a_pod_waits_for_a_missing_node(namespace: Namespace, scheduler: Command) -> None:
-    """NodeNotFound names the node. The creation of the node requeues the pod."""
-    namespace.pod("train-0", "0=later:0\n", "0")
-    assert '"later"' in namespace.wait_message("train-0", "NodeNotFound: ")
-
-    namespace.node("later")
-
-    namespace.wait_bound("train-0", "later")
-
-
 @pytest.mark.promise("map-10")
 def test_a_node_may_be_named_by_its_label(namespace: Namespace, scheduler: Command) -> None:
     """The map names an alias. The pod is bound to the node that has the alias as label."""
@@ -101,29 +55,6 @@ def test_a_cordoned_node_gets_nothing_until_it_is_uncordoned(namespace: Namespac
     namespace.cordon("node1", cordoned=False)
 
     namespace.wait_bound("train-0", "node1")
-
-
-@pytest.mark.promise("fit-2", "wait-1")
-def test_a_node_that_is_not_ready_gets_nothing_until_it_is(namespace: Namespace, scheduler: Command) -> None:
-    """A pod that is bound to such a node would wait for its kubelet without any message."""
-    namespace.node("node1", ready=False)
-    namespace.pod("train-0", "0=node1:0\n", "0")
-    namespace.wait_message("train-0", "NodeNotReady: ")
-
-    namespace.set_ready("node1", ready=True)
-
-    namespace.wait_bound("train-0", "node1")
-
-
-@pytest.mark.promise("gate-2")
-def test_a_pod_without_its_environment_is_not_bound(namespace: Namespace, scheduler: Command) -> None:
-    """Without the webhook's variables the pod would see all GPUs. It waits, and its message names the remedy."""
-    namespace.node("node1")
-    namespace.pod("train-0", "0=node1:0\n", None)
-
-    namespace.wait_message("train-0", "EnvNotInjected: ")
-
-    assert namespace.node_of("train-0") == ""
 
 
 @pytest.mark.promise("place-1")
