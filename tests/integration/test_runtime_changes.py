@@ -1,4 +1,4 @@
-"""Changes at run time: the strategy, and Leases of monitors that expire."""
+"""Leases of monitors that expire while a scheduler runs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,21 @@ from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
-    from tests.kube_client import KubeClient
 
-SETTINGS: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings"
 APPLY: Final = "application/apply-patch+yaml"
 
 
 @pytest.fixture
-def gpu_nodes(namespace: Namespace) -> Iterator[Namespace]:
-    """A large device on node1 and a small one on node2. The settings are deleted afterwards."""
+def gpu_nodes(namespace: Namespace) -> Namespace:
+    """A large device on node1 and a small one on node2."""
     for name, memory in (("node1", 81920), ("node2", 16384)):
         namespace.node(name, annotations={"agentaflow.gpu/devices": device(memory)})
-    yield namespace
-    namespace.kube.delete(SETTINGS)
+    return namespace
 
 
 def device(memory: int) -> str:
@@ -40,66 +36,16 @@ def device(memory: int) -> str:
     return json.dumps([{"index": 0, "memoryTotalMiB": memory, "health": "healthy"}])
 
 
-def choose(kube: KubeClient, strategy: str) -> None:
-    """Apply the settings ConfigMap with this strategy, as `gpu-scheduler strategy` does."""
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "gpu-scheduler-settings"},
-        "data": {"strategy": strategy},
-    }
-    status, answer = kube.call("PATCH", f"{SETTINGS}?fieldManager=gpu-scheduler-strategy", body, APPLY)
-    assert status in {200, 201}, answer
-
-
-def holds(command: Command, strategy: str) -> bool:
-    """Return whether the scheduler uses this strategy, by its metric."""
-    return command.metric(f'gpu_scheduler_strategy{{strategy="{strategy}"}}') == 1
-
-
-def asker(name: str, **annotations: str) -> dict[str, object]:
+def asker(name: str) -> dict[str, object]:
     """Return a pod that asks for one GPU, as it is after the webhook."""
-    output = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return objects.pod(name, None, objects.reading(), annotations={"agentaflow.gpu/count": "1", **output})
+    return objects.pod(name, None, objects.reading(), annotations={"agentaflow.gpu/count": "1"})
 
 
-def asked(namespace: Namespace, name: str, node: str, **annotations: str) -> None:
+def asked(namespace: Namespace, name: str, node: str) -> None:
     """Create such a pod, wait until it is bound to this node, and delete it."""
-    namespace.make(asker(name, **annotations))
+    namespace.make(asker(name))
     namespace.wait_bound(name, node)
     namespace.delete(name)
-
-
-@pytest.mark.promise("steer-1", "steer-2")
-def test_another_strategy_holds(plane: ControlPlane, gpu_nodes: Namespace, tmp_path: Path) -> None:
-    """It survives a restart. A pod's annotation overrides it. An unknown strategy is logged and changes nothing."""
-    command = start_alone(plane, tmp_path, "steered-0")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
-        asked(gpu_nodes, "usual", "node1")
-
-        choose(gpu_nodes.kube, "best_fit")
-        eventually("best_fit holds", lambda: holds(command, "best_fit"))
-        asked(gpu_nodes, "tight", "node2")
-        asked(gpu_nodes, "own", "node1", scheduling_strategy="priority")
-
-        choose(gpu_nodes.kube, "fastest")
-        eventually("the error is logged", lambda: command.logged('cannot use strategy "fastest"'))
-        command.kill()
-        choose(gpu_nodes.kube, "best_fit")
-        command = start_alone(plane, tmp_path, "steered-1", SCHEDULING_STRATEGY="round_robin")
-        command.wait_ready()
-        eventually("it leads", command.leads)
-        assert holds(command, "best_fit")
-        choose(gpu_nodes.kube, "fastest")
-        eventually("the error is logged again", lambda: command.logged('cannot use strategy "fastest"'))
-        asked(gpu_nodes, "still", "node2")
-
-        gpu_nodes.kube.delete(SETTINGS)
-        eventually("the strategy of the environment holds", lambda: holds(command, "round_robin"))
-    finally:
-        command.process.stop()
 
 
 def admit(namespace: Namespace) -> None:

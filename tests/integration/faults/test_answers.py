@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -58,19 +57,6 @@ def test_a_gpu_whose_bind_is_ambiguous_is_not_assigned_again(
     namespace.wait_bound("rival-0", "node1", seconds=20)
 
 
-@pytest.mark.parametrize("act", [Cut(delivered=True), Hang(delivered=True)], ids=["lost answer", "no answer"])
-def test_an_event_whose_answer_is_lost_is_reported_once(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command, act: Act
-) -> None:
-    """F3. The second try finds that the event exists."""
-    namespace.node("node1")
-    with proxy.breaking(Fault("POST", f"{namespace.name}{EVENTS}", act)):
-        namespace.pod("asker-0", "0=node1:0\n", "0")
-        eventually("it was tried again", lambda: proxy.count("POST", f"{namespace.name}{EVENTS}") == 2, seconds=20)
-
-    assert [event["reason"] for event in namespace.events("asker-0")] == ["Scheduled"]
-
-
 def test_a_bind_that_arrives_when_its_pod_has_gone_does_nothing(
     namespace: Namespace, proxy: FaultProxy, proxied: Command, audited: Auditor
 ) -> None:
@@ -121,107 +107,6 @@ def test_no_gpu_is_assigned_twice_while_all_answers_are_lost(
     namespace.wait_bound("rival-0", "node1", seconds=20)
 
 
-REFUSED: Final = {
-    "429": Answer(429),
-    "500": Answer(500),
-    "503": Answer(503),
-    "409": Answer(409),
-    "403": Answer(403),
-}
-"""Answers to a bind that the API server did not execute."""
-
-
-@pytest.mark.parametrize("act", REFUSED.values(), ids=REFUSED)
-def test_a_refused_bind_is_tried_again(namespace: Namespace, proxy: FaultProxy, proxied: Command, act: Act) -> None:
-    """F3. Two binds are refused, the third is accepted. The scheduler sends one bind for each back-off."""
-    namespace.node("node1")
-    with proxy.breaking(Fault("POST", f"{namespace.name}{BINDING}", act, times=2)) as fault:
-        namespace.pod("asker-0", "0=node1:0\n", "0")
-        namespace.wait_bound("asker-0", "node1", seconds=20)
-
-    assert len(fault.struck) == 2
-    assert proxy.count("POST", f"{namespace.name}{BINDING}") == 3
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_bind_is_not_retried_before_retry_after(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command, status: int
-) -> None:
-    """F3. Retry-After exceeds the longest back-off here. Only the bind of that pod waits; other pods are bound."""
-    namespace.node("node1")
-    binds = f"{namespace.name}/pods/asker-0/binding$"
-    with proxy.breaking(Fault("POST", binds, Answer(status, (("Retry-After", "2"),)))):
-        namespace.pod("asker-0", "0=node1:0\n", "0")
-        namespace.pod("other-0", "0=node1:1\n", "1")
-        namespace.wait_bound("asker-0", "node1", seconds=20)
-        namespace.wait_bound("other-0", "node1")
-
-    first, second = proxy.times("POST", binds)
-    assert second - first >= 2
-    (other,) = proxy.times("POST", f"{namespace.name}/pods/other-0/binding$")
-    assert other < second
-
-
-@pytest.mark.parametrize("status", [404, 410])
-def test_a_bind_of_a_pod_that_is_gone_costs_one_try(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command, status: int
-) -> None:
-    """F3. The scheduler releases the GPU after this answer. The pod exists all the same, so it is tried again."""
-    namespace.node("node1")
-    with proxy.breaking(Fault("POST", f"{namespace.name}{BINDING}", Answer(status))):
-        namespace.pod("asker-0", "0=node1:0\n", "0")
-        namespace.wait_bound("asker-0", "node1", seconds=20)
-    assert proxy.count("POST", f"{namespace.name}{BINDING}") == 2
-
-
-def test_a_bind_that_is_refused_for_long_is_retried_with_back_off(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command
-) -> None:
-    """F3. Six answers 500: the back-off doubles up to its limit, and one condition and one event are written."""
-    namespace.node("node1")
-    binds = f"{namespace.name}{BINDING}"
-    with proxy.breaking(Fault("POST", binds, Answer(500), times=None)) as fault:
-        namespace.pod("asker-0", "0=node1:0\n", "0")
-        eventually("six tries", lambda: len(fault.struck) == 6, seconds=20)
-    namespace.wait_bound("asker-0", "node1", seconds=20)
-
-    gaps = [later - sooner for sooner, later in pairwise(proxy.times("POST", binds))]
-    assert all(gap >= least for gap, least in zip(gaps, (0.2, 0.4, 0.8, 1, 1), strict=False)), gaps
-    namespace.wait_event("asker-0", "Scheduled")
-    assert [event["reason"] for event in namespace.events("asker-0")].count("FailedScheduling") == 1
-
-
-def test_a_decision_never_reaches_the_next_pod_of_that_name(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command
-) -> None:
-    """F4. Between decision and bind the pod is deleted and created again with another line: it gets that line."""
-    namespace.node("node1")
-    with proxy.breaking(Fault("POST", BINDING, Delay(CALL_TIMEOUT))) as fault:
-        namespace.pod("train-0", "0=node1:0\n", "0")
-        eventually("the bind is on its way", lambda: fault.struck)
-        namespace.delete("train-0")
-        namespace.pod("train-0", "0=node1:5\n", "5")
-        assert namespace.placed("train-0", 20).devices == "5"
-
-    namespace.pod("next-0", "0=node1:0\n1=node1:1\n", "0")
-    namespace.wait_bound("next-0", "node1")
-
-
-def test_a_decision_is_dropped_when_the_next_pod_of_that_name_waits(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command
-) -> None:
-    """F4. The old bind arrives while the new pod is pending. The uid differs, so the new pod stays unbound."""
-    namespace.node("node1")
-    with proxy.breaking(Fault("POST", BINDING, Delay(CALL_TIMEOUT))) as fault:
-        namespace.pod("train-0", "0=node1:0\n", "0")
-        eventually("the bind is on its way", lambda: fault.struck)
-        namespace.delete("train-0")
-        namespace.pod("train-0", "0=node2:5\n", "5")
-        namespace.wait_message("train-0", "NodeNotFound: ")
-    namespace.node("node2")
-    assert namespace.placed("train-0", 20).devices == "5"
-
-
 def test_unanswered_events_and_conditions_delay_no_bind(
     namespace: Namespace, proxy: FaultProxy, proxied: Command
 ) -> None:
@@ -243,20 +128,6 @@ def test_unanswered_events_and_conditions_delay_no_bind(
         namespace.node("later")
         eventually("all are bound", lambda: namespace.count_bound() == 48, seconds=CALL_TIMEOUT + 5)
     namespace.wait_event("goes39-0", "Scheduled")
-
-
-def test_an_event_that_is_refused_is_dropped(namespace: Namespace, proxy: FaultProxy, proxied: Command) -> None:
-    """The scheduler tries an event three times, then drops it. Later events are written as usual."""
-    events = f"{namespace.name}{EVENTS}"
-    with proxy.breaking(Fault("POST", events, Answer(503), times=None)) as fault:
-        namespace.pod("waits-0", "0=node1:0\n", "0")
-        namespace.wait_message("waits-0", "NodeNotFound: ")
-        eventually("three tries", lambda: len(fault.struck) == 3, seconds=20)
-        namespace.pod("waits-1", "1=node1:1\n", "1")
-        eventually("six tries", lambda: len(fault.struck) == 6, seconds=20)
-    namespace.node("node1")
-    namespace.wait_event("waits-0", "Scheduled")
-    assert [event["reason"] for event in namespace.events("waits-0")] == ["Scheduled"]
 
 
 REFUSING: Final = {

@@ -75,20 +75,3 @@ def test_a_lease_that_is_damaged_after_a_kill_is_taken_after_it_expires(
         assert took >= SHIPPED.lease - SHIPPED.retry
         create_pod_for_device(namespace, "train-0", "node1", 0)
         namespace.wait_bound("train-0", "node1")
-
-
-def test_a_lease_of_an_unknown_holder_is_taken_after_it_expires(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path
-) -> None:
-    """The leader ends once. The standby leads when the other holder has not renewed for one lease duration."""
-    create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path) as replicas:
-        leader, standby = replicas.members
-        plane.kube.patch(LEASE, {"spec": {**NOTHING, "holderIdentity": "a stranger"}})
-        began = time.monotonic()
-
-        assert leader.command.process.wait(30) == 1
-        took = replicas.wait_for(standby) - began
-        assert took >= SHIPPED.lease - SHIPPED.retry
-        create_pod_for_device(namespace, "train-0", "node1", 0)
-        namespace.wait_bound("train-0", "node1")

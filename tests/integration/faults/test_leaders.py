@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,23 +55,6 @@ def test_the_standby_binds_when_the_lease_has_expired(
         assert took >= SHIPPED.lease - SHIPPED.retry
         assert replicas.holder() == standby.name
         assert held_twice(plane.kube) == []
-
-
-def test_a_leader_that_is_asked_to_stop_is_followed_by_the_standby(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path
-) -> None:
-    """It gives up its Lease, and the standby takes one that was released, not one that has expired."""
-    create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path) as replicas:
-        leader, standby = replicas.members
-
-        leader.command.process.send(signal.SIGTERM)
-        assert leader.command.process.wait(30) == 0
-        assert leader.command.logged("Released the lease")
-        create_pod_for_device(namespace, "after-0", "node1", 0)
-        namespace.wait_bound("after-0", "node1")
-
-        assert held(plane.kube)[0].by.startswith(standby.name)
 
 
 @pytest.mark.promise("lead-2", "lead-4")
@@ -151,25 +132,6 @@ def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, namespac
         give_up_lease(plane.kube)
         create_pod_for_device(namespace, "after-0", "node1", 1)
         namespace.wait_bound("after-0", "node1")
-
-
-def test_a_standby_knows_the_cluster_before_it_leads(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
-    """The metrics of the standby show the same pods and devices as the leader's, because its watches are open too."""
-    create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path) as replicas:
-        for number in range(3):
-            create_pod_for_device(namespace, f"holder{number}-0", "node1", number)
-            namespace.wait_bound(f"holder{number}-0", "node1")
-        create_pod_for_device(namespace, "waiter-0", "node1", 0)
-        names = ("agentaflow_workloads_pending", "agentaflow_workloads_running", "agentaflow_gpu_available")
-
-        def knows(replica: Replica) -> bool:
-            return [replica.command.metric(name) for name in names] == [1, 3, 5]
-
-        for replica in replicas.members:
-            eventually(f"{replica.name} knows all", partial(knows, replica))
-        assert not replicas.members[1].command.leads()
-        assert replicas.members[1].binds() == []
 
 
 class Kubelet:

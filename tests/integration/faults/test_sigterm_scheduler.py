@@ -130,18 +130,6 @@ def test_a_leader_under_faults_still_ends_in_time(
         namespace.wait_bound("after-0", "node1", seconds=60)
 
 
-def test_a_standby_that_is_asked_to_stop_leaves_the_lease_alone(
-    plane: ControlPlane, namespace: Namespace, tmp_path: Path
-) -> None:
-    """It ends in time, and the leader keeps the Lease."""
-    with run_replicas(plane, tmp_path) as replicas:
-        leader, standby = replicas.members
-        stop(standby.command)
-
-        assert replicas.holder() == leader.name
-        assert leader.command.leads()
-
-
 def test_a_replica_that_has_not_listed_yet_ends_in_time(plane: ControlPlane, tmp_path: Path) -> None:
     """SIGTERM arrives while its first lists are unanswered: it does not wait for them."""
     with run_replicas(plane, tmp_path) as replicas:

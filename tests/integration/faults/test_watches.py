@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.integration.barrier import node_sentinel, touch
+from tests.integration.barrier import node_sentinel
 from tests.integration.faults.proxied_replica import IDLE, NODES, PODS, held, wait_ready_again
 from tests.integration.faults.proxy_faults import (
     WATCH,
@@ -18,7 +17,6 @@ from tests.integration.faults.proxy_faults import (
     Freeze,
     Hang,
     Insert,
-    Lose,
     SmallPages,
     Swap,
     Truncate,
@@ -118,39 +116,7 @@ def test_a_faulty_watch_loses_no_change(namespace: Namespace, proxy: FaultProxy,
     eventually("the ledger is what a list shows", lambda: held(proxied) == {f"{namespace.name}/waiter-0": ["0"]})
 
 
-def test_a_watch_without_events_continues_from_its_bookmark(
-    namespace: Namespace, proxy: FaultProxy, proxied: Command
-) -> None:
-    """F8. After a watch with only a bookmark, the next watch begins at the bookmark, without a list."""
-    _, answer = namespace.kube.call("GET", "/api/v1/pods?limit=1")
-    version = str(answer["metadata"]["resourceVersion"])
-    bookmark = f'{{"type":"BOOKMARK","object":{{"kind":"Pod","metadata":{{"resourceVersion":"{version}"}}}}}}'
-    lists = proxy.count("GET", PODS)
-    with proxy.breaking(Fault(WATCH, PODS, Insert(bookmark.encode()))) as fault:
-        eventually("a bookmark came", lambda: fault.struck, seconds=20)
-        going_on = rf"{PODS}.*resourceVersion={version}(&|$)"
-        eventually("the next watch begins there", lambda: proxy.count(WATCH, going_on), seconds=20)
-    assert proxy.count("GET", PODS) == lists
-
-
-def test_a_lost_deletion_is_found_by_the_next_list(namespace: Namespace, proxy: FaultProxy, proxied: Command) -> None:
-    """F8. The watch does not report that the holder was deleted. The list after a 410 does."""
-    namespace.node("node1")
-    namespace.pod("holder-0", "0=node1:0\n", "0")
-    namespace.wait_bound("holder-0", "node1")
-    namespace.pod("waiter-0", "0=node1:0\n1=node1:1\n", "0")
-    namespace.wait_message("waiter-0", "GpuHeld: ")
-    with proxy.breaking(Fault(WATCH, PODS, Lose(b'"type":"DELETED"'), times=None)) as no_answer:
-        eventually("the watch is open", lambda: no_answer.struck, seconds=20)
-        namespace.delete("holder-0")
-        # A change of another pod, which comes later and is not lost.
-        proxied.wait_seen({"pods": touch(namespace, f"{namespace.pods}/waiter-0")})
-        assert namespace.node_of("waiter-0") == ""
-        with proxy.breaking(Fault(WATCH, PODS, Answer(410))) as expired:
-            eventually("the next watch was refused", lambda: expired.struck, seconds=20)
-            namespace.wait_bound("waiter-0", "node1", seconds=20)
-
-
+@pytest.mark.promise("hold-8")
 def test_changes_lost_by_compaction_are_found_by_a_paged_list(
     plane: ControlPlane, namespace: Namespace, proxy: FaultProxy, proxied: Command
 ) -> None:
@@ -195,34 +161,3 @@ def _expirations(command: Command) -> int:
         line for line in command.lines() if line.get("event") == "The resource version has expired: listing again"
     ]
     return sum(line["resource"] == "pods" for line in reported)
-
-
-def test_repeated_410_answers_slow_a_watch_down(namespace: Namespace, proxy: FaultProxy, proxied: Command) -> None:
-    """F6. If every watch is answered with 410, the pauses between tries grow, with jitter."""
-    with proxy.breaking(Fault(WATCH, NODES, Answer(410), times=None)) as fault:
-        eventually("five watches expired", lambda: len(fault.struck) >= 5, seconds=60)
-        times = [each.at for each in proxy.seen if each.fault is fault]
-    gaps = [later - sooner for sooner, later in pairwise(times)]
-    # The pauses double from 0.8 s up to the idle limit, and jitter shortens each by up to a half: no two are equal.
-    least = (0.4, 0.8, IDLE / 2, IDLE / 2)
-    assert all(gap >= shortest for gap, shortest in zip(gaps, least, strict=False)), gaps
-    assert len({round(gap, 3) for gap in gaps}) == len(gaps)
-    namespace.node("node1")
-    namespace.pod("asker-0", "0=node1:0\n", "0")
-    namespace.wait_bound("asker-0", "node1", seconds=40)
-
-
-def test_a_list_waits_for_retry_after(namespace: Namespace, proxy: FaultProxy, proxied: Command) -> None:
-    """F3. A list answered with 429 and Retry-After of two seconds is retried after two seconds."""
-    with (
-        proxy.breaking(Fault(WATCH, NODES, Answer(410))),
-        proxy.breaking(Fault("GET", NODES, Answer(429, (("Retry-After", "2"),)))) as fault,
-    ):
-        lists = proxy.count("GET", NODES)
-        eventually("it listed again", lambda: proxy.count("GET", NODES) == lists + 2, seconds=20)
-        assert fault.struck
-    first, second = proxy.times("GET", NODES)[-2:]
-    assert second - first >= 2
-    namespace.node("node1")
-    namespace.pod("asker-0", "0=node1:0\n", "0")
-    namespace.wait_bound("asker-0", "node1", seconds=20)
