@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.clusters import SYSTEM, TESTS, Cluster
 from tests.cluster.verify import system
-from tests.cluster.verify.pods import ASSIGNED, bound, held_twice, runs, selected, waits
+from tests.cluster.verify.pods import ASSIGNED, NODES, PATIENCE, bound, in_safety, runs, selected, still_waits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -17,28 +17,10 @@ if TYPE_CHECKING:
 
     from tests.cluster.verify.pods import Json, MakePod
 
-NODES = ("node1", "node2", "node3", "node4")
-# Seconds. The Lease of a killed leader is valid for up to 15 s more. Then all pods are bound, and start on few cores.
-PATIENCE = 120
-
-
-def _safe(cluster: Cluster) -> list[Json]:
-    """Return all pods of the tests' namespace. Fail if a GPU is held twice anywhere in the cluster."""
-    pods: list[Json] = cluster.get("pods", "-A")["items"]
-    assert held_twice(pods) == {}
-    return [pod for pod in pods if pod["metadata"]["namespace"] == TESTS]
-
-
-def _held(cluster: Cluster, thief: str, keeper: str) -> None:
-    """Check that the second pod still waits for the GPU that the first has held since before the crash."""
-    condition = eventually(f"{thief} to have its reason", partial(waits, cluster, thief, "GpuHeld"))
-    assert f"is held by {TESTS}/{keeper}" in condition["message"]
-    assert bound(cluster, thief) is None
-
 
 def _new(cluster: Cluster, name: str, old: set[str]) -> list[Json]:
     """Return the workload's running pods that the rollout created. Fail if a GPU is held twice."""
-    pods = [pod for pod in _safe(cluster) if pod["metadata"].get("labels", {}).get("app") == name]
+    pods = [pod for pod in in_safety(cluster) if pod["metadata"].get("labels", {}).get("app") == name]
     return [pod for pod in pods if runs(pod) and pod["metadata"]["uid"] not in old]
 
 
@@ -74,4 +56,4 @@ def test_a_rollout_completes_after_every_scheduler_is_killed(
     devices = {name: pod["metadata"]["annotations"][f"{ASSIGNED}devices"] for name, pod in placed.items()}
     assert lines == {name: (pod["spec"]["nodeName"], devices[name]) for name, pod in placed.items()}
     assert system.lease(cluster)["holderIdentity"] not in {before, ""}
-    _held(cluster, "thief-0", "keeper-0")
+    still_waits(cluster, "thief-0", "keeper-0")

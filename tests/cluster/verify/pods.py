@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     MakePod = Callable[..., Json]
 
 ASSIGNED = "agentaflow.gpu/assigned-"
+NODES = ("node1", "node2", "node3", "node4")
+# Seconds. The Lease of a killed leader is valid for up to 15 s more. Then all pods are bound, and start on few cores.
+PATIENCE = 120
 # In place of the value of a variable that refers to the pod's annotation.
 REFERENCE = "reference"
 
@@ -116,3 +119,17 @@ def node_is_ready(cluster: Cluster, node: str) -> bool:
     """Return whether the kubelet of the node reports it as ready."""
     conditions = cluster.get("node", node)["status"].get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def in_safety(cluster: Cluster) -> list[Json]:
+    """Return all pods of the tests' namespace. Fail if a GPU is held twice anywhere in the cluster."""
+    pods: list[Json] = cluster.get("pods", "-A")["items"]
+    assert held_twice(pods) == {}
+    return [pod for pod in pods if pod["metadata"]["namespace"] == TESTS]
+
+
+def still_waits(cluster: Cluster, thief: str, keeper: str) -> None:
+    """Check that the second pod still waits for the GPU that the first has held since before the crash."""
+    condition = eventually(f"{thief} to have its reason", partial(waits, cluster, thief, "GpuHeld"))
+    assert f"is held by {TESTS}/{keeper}" in condition["message"]
+    assert bound(cluster, thief) is None

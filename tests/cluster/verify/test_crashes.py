@@ -8,38 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.clusters import TESTS, Cluster
 from tests.cluster.verify import system
-from tests.cluster.verify.pods import ASSIGNED, bound, held_twice, runs, selected, waits
+from tests.cluster.verify.pods import ASSIGNED, NODES, PATIENCE, bound, in_safety, runs, selected, still_waits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.cluster.clusters import Cluster
     from tests.cluster.verify.pods import Json, MakePod
-
-NODES = ("node1", "node2", "node3", "node4")
-# Seconds. The Lease of a killed leader is valid for up to 15 s more. Then all pods are bound, and start on few cores.
-PATIENCE = 120
-
-
-def _safe(cluster: Cluster) -> list[Json]:
-    """Return all pods of the tests' namespace. Fail if a GPU is held twice anywhere in the cluster."""
-    pods: list[Json] = cluster.get("pods", "-A")["items"]
-    assert held_twice(pods) == {}
-    return [pod for pod in pods if pod["metadata"]["namespace"] == TESTS]
-
-
-def _held(cluster: Cluster, thief: str, keeper: str) -> None:
-    """Check that the second pod still waits for the GPU that the first has held since before the crash."""
-    condition = eventually(f"{thief} to have its reason", partial(waits, cluster, thief, "GpuHeld"))
-    assert f"is held by {TESTS}/{keeper}" in condition["message"]
-    assert bound(cluster, thief) is None
 
 
 def _fifty_run(cluster: Cluster) -> list[Json] | None:
     """Return the pods if all 50 run, otherwise None. Fail if a GPU is held twice."""
-    pods = [pod for pod in _safe(cluster) if pod["metadata"].get("labels", {}).get("app") == "storm"]
+    pods = [pod for pod in in_safety(cluster) if pod["metadata"].get("labels", {}).get("app") == "storm"]
     return pods if len(pods) == 50 and all(runs(pod) for pod in pods) else None
 
 
@@ -77,4 +59,4 @@ def test_killed_leader_is_succeeded_while_fifty_pods_are_created(
     assert {reported[f"storm-{i}"][f"{ASSIGNED}by"] for i in range(5)} == {old}
     assert {reported[name][f"{ASSIGNED}by"] for name in later} == {new}
     assert new not in {reported[name][f"{ASSIGNED}by"] for name in reported.keys() - later}
-    _held(cluster, "thief-1", "storm-0")
+    still_waits(cluster, "thief-1", "storm-0")
