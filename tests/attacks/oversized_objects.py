@@ -104,9 +104,6 @@ PODS: Final[dict[str, Callable[[str], Object]]] = {
 }
 """Pods of ours by their oversized field, with the variables that the webhook would set."""
 
-UNBOUND: Final = frozenset({"gates"})
-"""Fields that a bound pod cannot have."""
-
 
 def foreign(body: Object, node: str) -> Object:
     """Return the pod as a bound pod of another scheduler: of other schedulers, ours watches bound pods only."""

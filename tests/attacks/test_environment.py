@@ -21,7 +21,6 @@ NO_GPU: Final = "0=node2:"
 """A map whose line names no device: the pod tries to see devices by its environment only."""
 ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
 WHERE: Final = ("containers", "initContainers", "sidecars")
-LONG: Final = (4_097, 100_000, 1_300_000)  # characters, above the limit of 4,096
 
 
 @pytest.fixture
@@ -99,30 +98,6 @@ def test_a_pod_with_a_value_that_cannot_be_booked_is_never_bound(slipping: Tenan
     assert slipping.namespace.node_of("thief-0") == ""
 
 
-@pytest.mark.promise("env-12")
-def test_a_second_entry_of_a_variable_is_checked_too(keeper: Tenant, slipping: Tenant) -> None:
-    """The kubelet takes the last of two entries with one name; both are checked."""
-    env = [visible("3"), ORDER, visible("+3")]
-    status, answer = keeper.call("POST", keeper.pods, _with("containers", *env, beside=[]))
-    slipped = slipping.call("POST", slipping.pods, _with("containers", *env, beside=objects.literal("")))
-
-    assert (status, slipped[0]) == (403, 201), answer
-    assert slipping.namespace.wait_message("thief-0", "EnvConflict: ", parts=("CUDA_VISIBLE_DEVICES=",))
-
-
-HONEST: Final = {"numbers": "3,0", "a UUID": objects.gpu(3), "no GPU": "-1", "nothing": ""}
-
-
-@pytest.mark.promise("env-11")
-@pytest.mark.parametrize("value", HONEST.values(), ids=HONEST)
-def test_a_value_that_can_be_booked_is_kept(keeper: Tenant, value: str) -> None:
-    """A value that keeps to the rules is admitted and bound."""
-    status, answer = keeper.call("POST", keeper.pods, _with("containers", visible(value), beside=[]))
-
-    assert status == 201, answer
-    assert keeper.namespace.placed("thief-0").node == "node2"
-
-
 TAKEN: Final = {
     "a GPU that another pod holds": ("1", "GpuHeld: GPU 1 of node2 is held by "),
     "a held GPU by its UUID": (objects.gpu(1), "GpuHeld: GPU "),
@@ -145,14 +120,6 @@ def test_a_kept_device_waits_for_its_holder(keeper: Tenant, value: str, start: s
     assert keeper.namespace.wait_message("next-0", "GpuHeld: ")
 
 
-@pytest.mark.promise("env-15")
-def test_a_kept_device_must_exist(keeper: Tenant) -> None:
-    """Otherwise a device that the node gets later would be held already."""
-    assert keeper.call("POST", keeper.pods, _with("containers", visible("2,4"), beside=[]))[0] == 201
-
-    assert keeper.namespace.wait_message("thief-0", "GpuNotFound: ", parts=("GPU 4", "node2"))
-
-
 @pytest.mark.promise("env-13")
 @pytest.mark.parametrize("what", ALL)
 def test_keep_env_does_not_apply_for_a_debug_container(keeper: Tenant, what: str) -> None:
@@ -173,18 +140,6 @@ def test_a_debug_container_sees_what_its_kept_pod_sees(keeper: Tenant) -> None:
 
     assert status == 200, answer
     assert answer["spec"]["ephemeralContainers"][0]["env"] == objects.literal("1")
-
-
-@pytest.mark.promise("env-13")
-def test_a_debug_container_of_a_pod_without_devices_sees_none(keeper: Tenant) -> None:
-    """A pod without a request has no devices, and its debug containers have none."""
-    assert keeper.call("POST", keeper.pods, objects.pod("bare-0", None))[0] == 201
-
-    assert _debug(keeper, "bare-0", visible("1"))[0] == 403
-    status, answer = _debug(keeper, "bare-0")
-
-    assert status == 200, answer
-    assert answer["spec"]["ephemeralContainers"][0]["env"] == objects.reading()
 
 
 @pytest.mark.promise("env-13", "gate-3")
@@ -219,38 +174,6 @@ def test_env_from_does_not_override_our_variables(keeper: Tenant, slipping: Tena
         ORDER,
     ]
     assert slipping.namespace.wait_message("thief-0", "EnvNotInjected: ")
-
-
-@pytest.mark.promise("env-14")
-@pytest.mark.parametrize("characters", LONG)
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "not kept"])
-def test_a_long_value_is_refused(keeper: Tenant, slipping: Tenant, characters: int, *, keep: bool) -> None:
-    """Kept or not, and in a debug container: otherwise every scheduler would keep it in memory."""
-    value = visible("0" * characters)
-    status, answer = keeper.call("POST", keeper.pods, _with("containers", value, beside=[], keep=keep))
-    pod = _with("containers", value, ORDER, beside=objects.literal(""), keep=keep)
-    slipped = slipping.call("POST", slipping.pods, pod)
-    assert keeper.call("POST", keeper.pods, objects.pod("kept-0", NO_GPU, annotations=KEEP))[0] == 201
-    debugged, reported = _debug(keeper, "kept-0", value)
-
-    assert (status, slipped[0], debugged) == (403, 201, 403), answer["message"][:200]
-    start = f"EnvConflict: cannot read CUDA_VISIBLE_DEVICES: it has {characters} bytes, and must have at most 4096; "
-    assert start in answer["message"]
-    assert start in reported["message"]
-    assert slipping.namespace.wait_message("thief-0", start)
-
-
-@pytest.mark.promise("env-14", "map-12")
-def test_a_line_whose_value_would_be_too_long_is_refused(tenant: Tenant, slipping: Tenant) -> None:
-    """The value that the webhook or the scheduler would write has the same limit."""
-    text = "0=node2:" + ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(100))
-    status, answer = tenant.call("POST", tenant.pods, objects.pod("train-0", text))
-    slipped = slipping.call("POST", slipping.pods, objects.pod("train-0", text, objects.reading()))
-
-    assert (status, slipped[0]) == (400, 201)
-    assert "MapInvalid: cannot read placement map, line 1: " in answer["message"]
-    assert "the GPUs of a line must take at most 4096 characters" in answer["message"]
-    assert slipping.namespace.wait_message("train-0", "MapInvalid: ")
 
 
 EXCESS: Final[dict[str, tuple[Object, str]]] = {

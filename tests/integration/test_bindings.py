@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.feasibility_case import asker
-from tests.objects import literal, pod
+from tests.objects import literal
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -35,21 +35,6 @@ def test_a_pod_that_is_being_deleted_is_never_bound(namespace: Namespace, schedu
     namespace.kube.patch(f"{namespace.pods}/asker-0", {"metadata": {"finalizers": []}})
 
 
-@pytest.mark.promise("place-4")
-def test_a_bound_pod_is_never_moved(namespace: Namespace, scheduler: Command) -> None:
-    """Its map names another node. The scheduler writes nothing on the pod, and holds its device."""
-    namespace.node("node1")
-    namespace.node("node2")
-    namespace.make(pod("elsewhere-0", "0=node1:0\n", literal("0"), nodeName="node2"))
-    namespace.make(pod("next-0", "0=node2:0\n1=node2:1\n", literal("0")))
-
-    assert f"{namespace.name}/elsewhere-0" in namespace.wait_message("next-0", "GpuHeld: ")
-
-    assert namespace.node_of("elsewhere-0") == "node2"
-    assert "agentaflow.gpu/assigned-node" not in namespace.read("elsewhere-0")["metadata"]["annotations"]
-    assert namespace.events("elsewhere-0") == []
-
-
 @pytest.mark.promise("place-5")
 def test_a_new_pod_of_the_same_name_never_gets_the_old_pods_placement(namespace: Namespace, scheduler: Command) -> None:
     """The pod is deleted and created again with another line between decision and Binding. It gets its own line."""
@@ -62,19 +47,6 @@ def test_a_new_pod_of_the_same_name_never_gets_the_old_pods_placement(namespace:
         assert namespace.placed("train-0").devices == str(number + 2)
 
         namespace.delete("train-0")
-
-
-@pytest.mark.promise("env-4")
-def test_literal_values_cannot_be_changed(namespace: Namespace, scheduler: Command) -> None:
-    """The API server refuses to change the environment of a pod."""
-    namespace.node("node1")
-    namespace.make(asker())
-    body = namespace.wait_bound("asker-0", "node1")
-    body["spec"]["containers"][0]["env"] = literal("1")
-
-    status, answer = namespace.kube.call("PUT", f"{namespace.pods}/asker-0", body)
-
-    assert status == 422, answer
 
 
 @pytest.mark.promise("text-4", "hold-1")

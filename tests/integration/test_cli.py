@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import objects
 from tests.integration.command import LEASE
 from tests.integration.installed import TEMPLATE, Installed, fields_of_view, interrupted, pods_of, read_until, seen_of
 from tests.integration.policies import allow_use
@@ -119,31 +118,6 @@ def test_an_observer_is_marked(cli: Installed, populated: Namespace) -> None:
     assert [holder["name"] for holder in devices[device]["holders"]] == [held["metadata"]["name"]]
 
 
-@pytest.mark.promise("cli-6")
-def test_a_map_of_the_free_gpus_places_every_pod(cli: Installed, populated: Namespace) -> None:
-    """The scheduler accepts the generated map."""
-    text = cli.run("gpu-scheduler", "generate-gpu-mapping", "--free", "--per-pod", "2", "--nodes", "node1,small")
-
-    assert text == "0=node1:2,3\n1=node3:0,1\n2=node3:2,3\n"
-    for index, (node, devices) in enumerate((("node1", "2,3"), ("node3", "0,1"), ("node3", "2,3"))):
-        populated.pod(f"made-{index}", text, devices)
-        populated.wait_bound(f"made-{index}", node)
-
-
-@pytest.mark.promise("cli-1", "cli-2")
-def test_health_sets_the_exit_code(cli: Installed, populated: Namespace) -> None:
-    """0 if all devices are healthy, 1 if one is not."""
-    assert {each["health"] for each in cli.items("health")} == {"healthy"}
-    devices = [{**objects.device(index), "memoryTotalMiB": 16384} for index in range(4)]
-    devices[2] |= {"health": "unhealthy", "temperature": 91}
-    populated.patch_node("node3", {"metadata": {"annotations": objects.inventory(*devices)}})
-
-    shown = [each for each in cli.items("health", code=1) if each["health"] != "healthy"]
-
-    assert [(each["node"], each["device"], each["temperature"]) for each in shown] == [("node3", "2", 91)]
-    assert cli.items("status")[0]["gpus"]["unhealthy"] == 1
-
-
 def _last(printed: str, name: str) -> Any:
     """Return what the last of these JSON lines about this object says of it."""
     items = (json.loads(line)["object"] for line in printed.splitlines())
@@ -176,17 +150,6 @@ def test_watch_shows_each_change(cli: Installed, populated: Namespace) -> None:
     assert fields_of_view(last)[:6] == seen_of(pod)[:6]
 
 
-@pytest.mark.promise("cli-5")
-def test_watch_draws_a_screen_on_a_terminal(cli: Installed, populated: Namespace) -> None:
-    """It draws nodes and workloads, and shows the cursor again when it ends."""
-    code, drawn = cli.on_terminal("gpu-scheduler", "watch", until="late-0")
-
-    assert code == 0
-    assert "16 GPUs known, 3 held, 13 free; 3 workloads, 1 pending" in drawn
-    _, _, left = drawn.rpartition("\x1b[?25h")
-    assert "late-0" in left
-
-
 @pytest.mark.promise("cli-7")
 def test_the_right_to_list_one_namespace_is_enough_for_its_workloads(
     kinds: ControlPlane, populated: Namespace, tmp_path: Path
@@ -206,22 +169,6 @@ def test_the_right_to_list_one_namespace_is_enough_for_its_workloads(
     assert [fields_of_view(each) for each in jane.items("workloads")] == [seen_of(pod) for pod in pods_of(populated)]
     output = jane.refused("gpu-scheduler", "nodes", code=1)
     assert re.match("cannot list (nodes|pods): HTTP 403: .* is forbidden: .*; ask for the right", output)
-
-
-@pytest.mark.promise("cli-2")
-def test_a_missing_leader_sets_the_exit_code(cli: Installed, populated: Namespace) -> None:
-    """The exit code is 1 for a namespace without a scheduler."""
-    (shown,) = cli.items("status", "--system-namespace", populated.name, code=1)
-
-    assert shown["leader"] is None
-
-
-@pytest.mark.promise("cli-8")
-def test_kubectl_completes_words(cli: Installed) -> None:
-    """The plugin's completion script, which kubectl calls, completes verbs."""
-    words = cli.run("kubectl", "__complete", "gpu-scheduler", "st").splitlines()
-
-    assert {"status", "strategy"} <= set(words)
 
 
 @pytest.mark.promise("cli-12")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.integration.installed import TEMPLATE, Installed, pods_of
+from tests.integration.installed import TEMPLATE, Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.objects import gpu_workload
 from tests.waiting import eventually
@@ -66,25 +66,6 @@ def test_submitted_workloads_are_placed(
     assert {name: workloads.status(name) for name in ("one", "two")} == placed
 
 
-@pytest.mark.promise("cli-3")
-def test_a_workload_that_no_gpu_suits_is_reported(
-    cli: Installed, populated: Namespace, workloads: Workloads, tmp_path: Path
-) -> None:
-    """--wait ends at once and prints the scheduler's reason, because no waiting cures it."""
-    file = tmp_path / "work.yaml"
-    file.write_text(yaml.safe_dump(gpu_workload("huge", TEMPLATE, gpuMemoryRequired=500000)), encoding="utf-8")
-    orders_before = len(pods_of(populated))
-
-    output = cli.refused("gpu-scheduler", "submit", str(file), "--wait", "--timeout", "5m", code=1)
-
-    assert output.startswith(
-        f"cannot place document 1 (GPUWorkload huge) of {file}, and waiting does not help: InsufficientGpuMemory: "
-    )
-    (shown,) = [each for each in cli.items("workloads") if each["name"] == "huge"]
-    assert (shown["phase"], shown["reason"]) == ("Pending", "InsufficientGpuMemory")
-    assert len(pods_of(populated)) == orders_before + 1
-
-
 FAULTS: dict[str, tuple[Any, str]] = {
     "an unknown field": ({"gpus": 2}, "GPUWorkload has no field .spec.gpus; correct its name, or leave it out"),
     "a negative number": ({"gpuMemoryRequired": -1}, "HTTP 422: "),
@@ -108,13 +89,3 @@ def test_a_file_with_an_invalid_document_creates_nothing(
     assert output.startswith(f"cannot submit document 2 (GPUWorkload bad) of {file}: ")
     assert why in output
     assert workloads.kube.call("GET", workloads.path)[1]["items"] == []
-
-
-@pytest.mark.promise("cli-6")
-def test_the_template_can_be_submitted(cli: Installed, workloads: Workloads) -> None:
-    """The printed template is submitted unchanged."""
-    text = cli.run("gpu-scheduler", "generate-template")
-
-    cli.run("gpu-scheduler", "submit", "-", given=text)
-
-    assert workloads.read("my-workload")["spec"]["gpuRequirements"]["gpuCount"] == 1

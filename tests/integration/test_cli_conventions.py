@@ -11,7 +11,7 @@ import pytest
 from gpu_scheduler.cli.jsonpath import read_template, written
 from gpu_scheduler.cli.options import Options, Output
 from gpu_scheduler.cli.output import Listing, PrintedTable, render
-from tests.integration.installed import TEMPLATE, Installed, interrupted, read_until
+from tests.integration.installed import TEMPLATE, Installed
 
 if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
@@ -99,28 +99,6 @@ def test_names_and_selectors_choose(cli: Installed, populated: Namespace, worklo
     assert nowhere.startswith('cannot list workloads of namespace "nowhere": there is no such namespace; ')
 
 
-@pytest.mark.promise("cli-10")
-def test_a_listing_follows_changes(cli: Installed, populated: Namespace) -> None:
-    """With --watch: all rows, and then one for each change, which only the chosen objects cause."""
-    pods = cli.start("gpu-scheduler", "workloads", "train-0", "late-0", "-w")
-    nodes = cli.start("gpu-scheduler", "nodes", "-w", "-l", "kubernetes.io/hostname!=none", "-o", "name")
-    begun = [read_until(pods, "train-0", "late-0"), read_until(nodes, *(f"node{number}" for number in (1, 2, 3, 4)))]
-    populated.delete("train-0")
-    begun[0] += read_until(pods, "Deleted", "Scheduled")
-    changed = read_until(nodes, "node1")
-
-    (code, rows, complaints), (other_code, names, _) = interrupted(pods), interrupted(nodes)
-
-    assert (code, other_code, complaints) == (0, 0, "")
-    shown = [line.split()[:4] for line in (begun[0] + rows).splitlines()]
-    assert shown[0][:2] == ["NAME", "KIND"]
-    assert ["train-0", "Pod", "Deleted", "node1"] in shown
-    assert ["late-0", "Pod", "Scheduled", "node1"] in shown
-    assert {row[0] for row in shown[1:]} == {"train-0", "late-0"}
-    assert begun[1].split() == [f"node/node{number}" for number in (1, 2, 3, 4)]
-    assert set((changed + names).split()) == {"node/node1"}
-
-
 @pytest.mark.promise("cli-11")
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_tables_fit_the_terminal(cli: Installed, populated: Namespace, columns: int) -> None:
@@ -161,37 +139,3 @@ def test_the_screen_of_watch_scrolls(cli: Installed, populated: Namespace) -> No
     frames = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", each) for each in rest.split("\x1b[H")]
     assert any("node4" in each and "late-0" not in each for each in frames)
     assert max(len(line) for each in frames[:-1] for line in each.splitlines()) <= 80
-
-
-@pytest.mark.promise("cli-1")
-def test_describe_shows_everything_of_one_object(cli: Installed, populated: Namespace, workloads: Workloads) -> None:
-    """Node, GPU, pod and GPUWorkload, with their events."""
-    workloads.place("job", template=TEMPLATE, gpuRequirements={"gpuCount": 1})
-    workloads.wait("job", "Scheduled")
-
-    (node,) = cli.items("describe", "node", "small")
-    (device,) = cli.items("describe", "gpu", "node1:0")
-    (pod,) = cli.items("describe", "pod", "late-0")
-    (workload,) = cli.items("describe", "workload", "job")
-
-    assert {**node, "events": None} == {**cli.items("nodes", "node3")[0], "events": None}
-    assert [each["name"] for each in device["holders"]] == ["train-0"]
-    assert pod["reason"] == "GpuHeld"
-    assert [each["reason"] for each in pod["events"]] == ["FailedScheduling"]
-    assert workload["phase"] == "Scheduled"
-    text = cli.run("gpu-scheduler", "describe", "pod", "late-0")
-    assert "Object kind:         Pod" in text
-    assert "  Reason:            FailedScheduling" in text
-    missing = cli.refused("gpu-scheduler", "describe", "pod", "none", code=1)
-    assert missing.startswith('cannot describe pod "none": there is none; list them (example: gpu-scheduler workloads')
-    assert "must be NODE:DEVICE" in cli.refused("gpu-scheduler", "describe", "gpu", "node1", code=2)
-
-
-@pytest.mark.promise("cli-1")
-def test_version_names_command_scheduler_and_api_server(cli: Installed, populated: Namespace) -> None:
-    """No Deployment is there: exit code 1."""
-    (shown,) = cli.items("version", code=1)
-    (client,) = cli.items("version", "--client")
-
-    assert (shown["client"], shown["scheduler"]) == (client["client"], {"image": None})
-    assert shown["server"]["version"].startswith("v1.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -11,19 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from gpu_scheduler.cli.doctor import reading
 from gpu_scheduler.cli.doctor.examine import CHECKS
-from gpu_scheduler.names import LEASE, LIMITS, SERVING_SECRET, WEBHOOK
-from tests import objects
-from tests.integration import driven_node, monitored_node, policies
+from gpu_scheduler.names import LEASE, SERVING_SECRET, WEBHOOK
+from tests.integration import policies
 from tests.integration.accounts import create_account
 from tests.integration.command import start_scheduler
-from tests.integration.complete import EVERY_ADDRESS, NODE, CompleteInstallation
+from tests.integration.complete import EVERY_ADDRESS, CompleteInstallation
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.installed import Installed
 from tests.integration.link import Link
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
-from tests.integration.namespace import Namespace
 from tests.integration.webhook_process import COLLECTIONS
 from tests.waiting import eventually
 
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
 
 DAY: Final = timedelta(days=1)
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
-CONFIG_MAPS: Final = f"/api/v1/namespaces/{SYSTEM}/configmaps"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 VIEWER: Final = [
     {"apiGroups": [group], "resources": resources, "verbs": verbs}
@@ -209,17 +204,6 @@ def test_a_policy_or_its_binding_that_is_gone(healthy: CompleteInstallation, adm
     assert answer["policies"].startswith(f"{kind} gpu-scheduler-assignments does not exist")
 
 
-def test_a_webhook_that_is_not_registered(healthy: CompleteInstallation, admin: Installed) -> None:
-    """Pods of ours would get no variable."""
-    with gone(healthy, f"{COLLECTIONS['ValidatingWebhookConfiguration']}/{WEBHOOK}"):
-        answer = problems(admin)
-
-    assert answer == {
-        "webhook": "the API server does not call validate.gpu-scheduler.agentaflow.io, "
-        "warn.gpu-scheduler.agentaflow.io: not registered",
-    }
-
-
 @pytest.mark.promise("doctor-1")
 def test_a_leader_that_is_stuck(healthy: CompleteInstallation, admin: Installed) -> None:
     """It is killed and has no successor. Its pod does not answer either."""
@@ -234,19 +218,6 @@ def test_a_leader_that_is_stuck(healthy: CompleteInstallation, admin: Installed)
     assert answer["leader"].startswith("the leader of gpu-scheduler is stuck: gpu-scheduler-0_")
     assert "renewed its Lease 1" in answer["leader"]
     assert answer["readiness"].startswith("the API server gets no answer from pod gpu-scheduler-0: ")
-
-
-def test_a_leader_that_is_no_pod(healthy: CompleteInstallation, admin: Installed) -> None:
-    """Its pod was deleted by force, and it runs on."""
-    healthy.remove_pod("gpu-scheduler-0")
-    try:
-        answer = problems(admin)
-    finally:
-        healthy.add_pod("scheduler", healthy.scheduler)
-
-    assert answer.keys() == {"leader", "readiness"}
-    assert "no pod gpu-scheduler-0 exists in namespace gpu-scheduler-system" in answer["leader"]
-    assert answer["readiness"] == "no pod of gpu-scheduler runs in namespace gpu-scheduler-system"
 
 
 @pytest.mark.promise("doctor-1")
@@ -269,40 +240,6 @@ def test_a_watch_that_is_cut(healthy: CompleteInstallation, admin: Installed, tm
 
 
 @pytest.mark.promise("doctor-1")
-def test_a_monitor_that_is_silent(healthy: CompleteInstallation, admin: Installed) -> None:
-    """Its Lease has expired. A Lease of a node that is gone does not count."""
-    healthy.monitor.kill()
-    path = f"{monitored_node.LEASES}/{NODE}"
-    healthy.kube.create(monitored_node.LEASES, {"metadata": {"name": "former"}})
-    try:
-        healthy.kube.patch(path, renew_time(-timedelta(minutes=2)))
-        silent = problems(admin)
-        healthy.kube.patch(path, renew_time(timedelta(hours=1)))
-        ahead = problems(admin)
-    finally:
-        healthy.kube.delete(path)
-        healthy.monitor = healthy.start_monitor()
-
-    assert silent == {"monitors": f"the monitors of nodes are silent, so that no strategy uses these nodes: {NODE}"}
-    assert ahead == {"clock": f"the clocks of nodes are ahead of that of the API server: {NODE}"}
-
-
-@pytest.mark.promise("doctor-1")
-def test_a_driver_that_does_not_start(healthy: CompleteInstallation, admin: Installed) -> None:
-    """And nobody has installed the policy that restricts each driver to its own node."""
-    driven_node.allow(healthy.plane)
-    path = healthy.add_daemon_set("driver", 0, driver_source="simulated", _driver_simulated=True)
-    try:
-        answer = problems(admin)
-    finally:
-        healthy.kube.delete(path)
-
-    assert answer.keys() == {"drivers", "policies"}
-    assert answer["drivers"].startswith("DaemonSet gpu-scheduler-driver has 0 of 1 drivers available: ")
-    assert answer["policies"].startswith("ValidatingAdmissionPolicy gpu-scheduler-driver does not exist")
-
-
-@pytest.mark.promise("doctor-1")
 def test_a_right_that_is_removed(healthy: CompleteInstallation, admin: Installed) -> None:
     """Of the scheduler's ClusterRole, and a whole binding of the controller."""
     path = f"{RBAC}/clusterroles/gpu-scheduler"
@@ -319,83 +256,6 @@ def test_a_right_that_is_removed(healthy: CompleteInstallation, admin: Installed
             f"may not create leases.coordination.k8s.io in namespace {SYSTEM}; "
             f'get, update leases.coordination.k8s.io "gpu-scheduler-controller" in namespace {SYSTEM}'
         )
-
-
-@pytest.mark.promise("doctor-1")
-def test_a_clock_that_is_off(healthy: CompleteInstallation, admin: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine's is an hour ahead: Leases and certificate are judged by the API server's clock."""
-
-    class Ahead(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + timedelta(hours=1)
-
-    assert healthy.kube
-    monkeypatch.setattr(reading, "datetime", Ahead)
-
-    answer = problems(admin)
-
-    assert answer.keys() == {"clock"}
-    # The API server's Date has whole seconds.
-    assert re.fullmatch("the clock of this machine is (3599|3600) s ahead of that of the API server", answer["clock"])
-
-
-@pytest.mark.promise("doctor-1")
-def test_pods_of_the_plugin_beside_pods_with_a_map(healthy: CompleteInstallation, admin: Installed) -> None:
-    """The plugin was installed after the pod with a map was bound."""
-    namespace = Namespace(healthy.kube, "mixed")
-    namespace.node("node2", annotations=objects.inventory(*map(objects.device, range(4))))
-    try:
-        namespace.pod("mapped-0", "0=node2:0,1", "0,1")
-        namespace.wait_bound("mapped-0", "node2")
-        gpus = {"nvidia.com/gpu": "4"}
-        namespace.patch_node("node2", {"status": {"capacity": gpus, "allocatable": gpus}})
-        namespace.make(objects.pod("foreign", scheduler="none", nodeName="node2", limits={"nvidia.com/gpu": "1"}))
-        answer = problems(admin)
-    finally:
-        healthy.kube.call("DELETE", f"{namespace.pods}?gracePeriodSeconds=0")
-        healthy.kube.delete("/api/v1/nodes/node2")
-
-    assert answer == {
-        "nodes": "on node2 the device plugin has handed out 1 GPU, and pods hold GPUs by name: mixed/mapped-0; "
-        "nobody knows whether they are the same GPUs"
-    }
-
-
-@pytest.mark.promise("doctor-1")
-def test_a_bound_pod_without_its_annotation(healthy: CompleteInstallation, admin: Installed) -> None:
-    """Somebody else bound it: it reads its GPUs from an annotation that nobody wrote."""
-    namespace = Namespace(healthy.kube, "drifting")
-    namespace.make(objects.pod("bare-0", "0=elsewhere:0", objects.reading()))
-    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bare-0"}, "target": target}
-    try:
-        namespace.kube.create(f"{namespace.pods}/bare-0/binding", body)
-        answer = problems(admin)
-    finally:
-        namespace.delete("bare-0")
-
-    assert answer == {
-        "pods": "pod drifting/bare-0 reads its GPUs from annotation agentaflow.gpu/assigned-devices, which it does not "
-        "have: it sees no GPU"
-    }
-
-
-def test_limits_that_cannot_be_read_and_a_deployment_without_replicas(
-    healthy: CompleteInstallation, admin: Installed
-) -> None:
-    """Two findings, one of each check."""
-    healthy.kube.create(CONFIG_MAPS, {"metadata": {"name": LIMITS}, "data": {"limits": "ml: devices=x\n"}})
-    healthy.set_available("gpu-scheduler-controller", 0)
-    try:
-        answer = problems(admin)
-    finally:
-        healthy.kube.delete(f"{CONFIG_MAPS}/{LIMITS}")
-        healthy.set_available("gpu-scheduler-controller", 1)
-
-    assert answer.keys() == {"limits", "deployments"}
-    assert answer["limits"].startswith(f"ConfigMap {LIMITS}: line 1: cannot read ")
-    assert answer["deployments"] == "Deployment gpu-scheduler-controller has 0 of 1 replicas available"
 
 
 @pytest.mark.promise("doctor-2")

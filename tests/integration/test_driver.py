@@ -15,7 +15,7 @@ import pytest
 from tests import objects
 from tests.integration.driven_node import API, POOLS, DrivenNode, allow
 from tests.integration.workloads import API as OURS
-from tests.waiting import eventually, limit
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.integration.workloads import Workloads
     from tests.objects import Object
 
-NVIDIA = "gpu.nvidia.com"
 TAINT = {"key": "agentaflow.gpu/cordoned", "value": "device", "effect": "NoSchedule"}
 _numbers = itertools.count(1)
 
@@ -210,26 +209,6 @@ def test_the_pool_is_as_the_node_is(
     assert {each["nodeName"] for each in node.pools()} == {"node1"}
 
 
-LIMITS: dict[str, tuple[int, Object, int]] = {
-    "128 devices": (128, {}, 201),
-    "129 devices": (129, {}, 422),
-    "64 devices, one with a taint": (64, {"taints": [TAINT]}, 201),
-    "65 devices, one with a taint": (65, {"taints": [TAINT]}, 422),
-}
-
-
-@pytest.mark.parametrize(("number", "fields", "status"), LIMITS.values(), ids=LIMITS)
-def test_the_api_server_limits_a_resource_slice(
-    kinds: ControlPlane, node: DrivenNode, number: int, fields: Object, status: int
-) -> None:
-    """These are the limits by which the driver splits a pool."""
-    devices = [{"name": f"gpu-{index}", **(fields if index == 0 else {})} for index in range(number)]
-    pool = {"name": "limits", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "example.com", "nodeName": node.node, "pool": pool, "devices": devices}
-
-    assert kinds.kube.call("POST", POOLS, {"metadata": {"name": "limits"}, "spec": spec})[0] == status
-
-
 @pytest.mark.usefixtures("driver")
 def test_a_taint_allows_fewer_devices_in_a_resource_slice(kinds: ControlPlane, node: DrivenNode) -> None:
     """64 in place of 128: the API server refuses more."""
@@ -257,24 +236,6 @@ def test_a_cordoned_device_is_tainted(kinds: ControlPlane, node: DrivenNode) -> 
     eventually("none is tainted", lambda: taints() == [None] * 4)
 
 
-def test_nvidias_driver_has_the_node(kinds: ControlPlane, node: DrivenNode, driver: Command) -> None:
-    """Our driver withdraws, says so, and publishes again when that driver is gone."""
-    foreign = {
-        "driver": NVIDIA,
-        "nodeName": "node1",
-        "pool": {"name": "node1", "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "gpu-0"}],
-    }
-    kinds.kube.create(POOLS, {"metadata": {"name": "nvidia"}, "spec": foreign})
-
-    eventually("nothing of ours is published", lambda: node.pools() == [])
-    assert len(node.pools(NVIDIA)) == 1
-    assert driver.get("/readyz")[0] == 200
-    assert driver.count("Not all devices are published") == 1
-    kinds.kube.delete(f"{POOLS}/nvidia")
-    eventually("ours are published", lambda: len(node.pools()) == 1)
-
-
 @pytest.mark.usefixtures("driver")
 def test_a_claim_is_prepared_for_its_devices_alone(node: DrivenNode, namespace: Namespace) -> None:
     """Another claim with one of them is refused until the first is unprepared. Admin access is given to both."""
@@ -296,19 +257,6 @@ def test_a_claim_is_prepared_for_its_devices_alone(node: DrivenNode, namespace: 
     assert node.client.unprepare(first)[uids[0]].error == ""
     assert node.client.unprepare(first)[uids[0]].error == ""
     assert [each.device_name for each in node.client.prepare(second)[uids[1]].devices] == [name(3), name(2)]
-
-
-@pytest.mark.usefixtures("driver")
-def test_a_claim_that_was_made_anew_is_not_prepared(node: DrivenNode, namespace: Namespace) -> None:
-    """The kubelet asks for the one that its pod was given."""
-    claim = allocate(namespace, 1)
-    old = {"metadata": {**claim["metadata"], "uid": "12345678-old"}}
-
-    assert "another claim has its name now; delete the pod" in node.client.prepare(old)["12345678-old"].error
-    namespace.kube.delete(f"{claims(namespace)}/{claim['metadata']['name']}")
-    uid = claim["metadata"]["uid"]
-    assert "it cannot be read: HTTP 404: " in node.client.prepare(claim)[uid].error
-    assert node.client.unprepare(claim)[uid].error == ""
 
 
 def test_a_crash_before_the_answer_loses_nothing(node: DrivenNode, namespace: Namespace) -> None:
@@ -334,15 +282,3 @@ def test_a_crash_before_the_answer_loses_nothing(node: DrivenNode, namespace: Na
         assert restarted.metric(f"gpu_scheduler_driver_claims_total{{{held}}}") == 1
     finally:
         restarted.process.stop()
-
-
-def test_a_damaged_checkpoint_stops_the_driver(node: DrivenNode, namespace: Namespace, driver: Command) -> None:
-    """It forgets nothing: it ends with a sentence that says what helps."""
-    claim = allocate(namespace, 1)
-    node.client.prepare(claim)
-    driver.process.stop()
-    node.checkpoint.write_bytes(node.checkpoint.read_bytes()[:-10])
-
-    second = node.command()
-    assert second.process.wait(limit(20)) == 2
-    assert f"cannot read {node.checkpoint}, which says what devices containers have: " in second.process.output()

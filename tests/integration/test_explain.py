@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import objects
 from tests.integration.installed import TEMPLATE, Installed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
     from tests.integration.workloads import Workloads
 
@@ -78,42 +74,3 @@ def test_a_placed_pod_says_why_it_is_where_it_is(cli: Installed, populated: Name
     assert (by_count["name"], by_count["placement"]["strategy"]) == ("job-0", "best_fit")
     assert "MiB free" in by_count["placement"]["reason"]
     assert "Strategy   best_fit" in cli.run("gpu-scheduler", "explain", "job")
-
-
-def test_a_manifest_is_explained_before_it_exists(cli: Installed, populated: Namespace) -> None:
-    """As admission would leave it: without variables in its containers. Nothing is created."""
-    free, held = objects.pod("new-0", "0=node3:0"), objects.pod("new-0", "0=node1:0")
-    for each in (free, held):
-        each |= {"apiVersion": "v1", "kind": "Pod"}
-
-    placeable = explained(cli, "-f", "-", given=json.dumps(free))
-    waiting = explained(cli, "-f", "-", given=json.dumps(held), code=1)
-
-    assert (placeable["state"], placeable["placement"]["node"]) == ("placeable", "node3")
-    assert (waiting["reason"], waiting["remedy"]["line"]) == ("GpuHeld", "0=node1:2")
-    assert populated.kube.get(f"{populated.pods}/new-0") is None
-    assert "0=node1:2" in cli.run("gpu-scheduler", "explain", "-f", "-", given=json.dumps(held), code=1)
-
-
-def test_a_pod_that_needs_no_decision_is_one_sentence(cli: Installed, populated: Namespace) -> None:
-    """It is of another scheduler, gated, finished, or nobody knows it."""
-    populated.kube.create(populated.pods, objects.pod("foreign", scheduler="other"))
-    populated.kube.create(populated.pods, objects.pod("gated-0", "0=node3:0", schedulingGates=[{"name": "a.b/c"}]))
-
-    for name, end in (("foreign", 'its schedulerName is "other"'), ("gated-0", "(spec.schedulingGates)")):
-        shown = cli.run("gpu-scheduler", "explain", name, code=1)
-        assert shown.count("\n") == 1
-        assert shown.rstrip().endswith(end)
-    assert "cannot find pod" in cli.refused("gpu-scheduler", "explain", "nobody", code=1)
-    assert "cannot explain nothing" in cli.refused("gpu-scheduler", "explain", code=2)
-
-
-def test_a_missing_right_to_read_the_pod_is_named(kinds: ControlPlane, populated: Namespace, tmp_path: Path) -> None:
-    """No answer is given that would be wrong."""
-    populated.kube.create(f"/api/v1/namespaces/{populated.name}/serviceaccounts", {"metadata": {"name": "jane"}})
-    jane = Installed(tmp_path, kinds, kinds.service_account_token(populated.name, "jane"), populated.name)
-
-    refused = jane.refused("gpu-scheduler", "explain", "late-0", code=1)
-
-    assert "cannot read pod" in refused
-    assert "ask for the right" in refused

@@ -91,17 +91,6 @@ def test_the_holder_of_each_device_is_reported(controller: Command, kinds: Contr
 
 
 @pytest.mark.promise("order-9")
-def test_a_node_that_is_not_ready_is_reported(controller: Command, monitored: Workloads) -> None:
-    """The Ready condition follows the node's, in both directions."""
-    wait(monitored, 0)
-    monitored.namespace.set_ready("node1", ready=False)
-    (condition,) = wait(monitored, 0, "False")["conditions"]
-    assert (condition["reason"], condition["observedGeneration"]) == ("NodeNotReady", 1)
-    monitored.namespace.set_ready("node1", ready=True)
-    wait(monitored, 0)
-
-
-@pytest.mark.promise("order-9")
 def test_nothing_is_written_where_nothing_changed(controller: Command, monitored: Workloads) -> None:
     """A change of another annotation of the node, like a heartbeat, causes no write."""
     wait(monitored, 0)

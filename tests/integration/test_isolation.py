@@ -20,7 +20,6 @@ from tests.integration.isolated import (
     others_claim,
     replicas,
     running,
-    slice_of,
     uuid,
     with_claim,
 )
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 MERGE: Final = "application/merge-patch+json"
 SETS: Final = "/apis/apps/v1/namespaces/{}/statefulsets"
 TASK: Final = "0=node1:0,1\n1=node2:2\n2=node3:0,1,2\n3=node4:3\n4=node4:3\n"
-STATES: Final = ("bound", "waiting", "other")
 LINES: Final = {
     0: ("node1", (0, 1)),
     1: ("node2", (2,)),
@@ -105,27 +103,6 @@ def test_each_replica_is_allocated_exactly_the_devices_of_its_line(
         (owner,) = claim["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("StatefulSet", "train")
     assert len(cluster.claims(namespace.name)) == 4
-
-
-@pytest.mark.promise("isolate-17")
-def test_metrics_say_whom_allocated_claims_serve(
-    cluster: IsolatedCluster, namespace: Namespace, scheduler: Command
-) -> None:
-    """Ours and those of kube-scheduler. Each allocation is counted with its outcome."""
-    outcome = 'gpu_scheduler_claim_allocation_duration_seconds_count{outcome="allocated"}'
-    before = scheduler.metric(outcome)
-    cluster.kube.create(SETS.format(namespace.name), replicas("0=node1:0\n1=node1:1\n", 2))
-    for name in ("train-0", "train-1"):
-        bound(namespace, name)
-    create_others(namespace, "theirs")
-
-    def counted() -> bool:
-        found = [scheduler.metric(f'gpu_scheduler_allocated_claims{{state="{state}"}}') for state in STATES]
-        return found == [2, 0, 1]
-
-    eventually("claims are counted by whom they serve", counted, seconds=20)
-    assert scheduler.metric(outcome) == before + 2
-    assert scheduler.metric("gpu_scheduler_unpublished_nodes") == 0
 
 
 @pytest.mark.usefixtures("scheduler")
@@ -386,31 +363,6 @@ def test_a_pod_gets_exactly_what_its_own_claim_selects(
 
 @pytest.mark.promise("isolate-15")
 @pytest.mark.usefixtures("scheduler")
-def test_a_pod_waits_for_its_own_claim(cluster: IsolatedCluster, namespace: Namespace) -> None:
-    """Until it is there, and can be read; then until the pod that has it is gone."""
-    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
-    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
-    message = namespace.wait_message("train", "GpuNotFound: ")
-    assert f"cannot find ResourceClaim {namespace.name}/mine, which says the pod's GPUs; create it" in message
-
-    cluster.kube.create(claims, others_claim("mine", 1, attribute("uuid", '"a"') + " || true"))
-    message = namespace.wait_message("train", "Unsupported: ")
-    assert f"cannot place a pod by ResourceClaim {namespace.name}/mine: " in message
-    assert cluster.allocated() == {}
-
-    cluster.kube.delete(f"{claims}/mine")
-    cluster.kube.create(claims, others_claim("mine"))
-    bound(namespace, "train")
-    cluster.kube.create(namespace.pods, with_claim("second", {"resourceClaimName": "mine"}))
-    message = namespace.wait_message("second", "GpuHeld: ")
-    assert f"cannot use ResourceClaim {namespace.name}/mine: its GPUs are allocated for 1 other pod" in message
-
-    namespace.delete("train")
-    bound(namespace, "second")
-
-
-@pytest.mark.promise("isolate-15")
-@pytest.mark.usefixtures("scheduler")
 def test_each_pod_of_a_template_gets_a_claim_of_its_own(cluster: IsolatedCluster, namespace: Namespace) -> None:
     """kube-controller-manager makes it, and deletes it with the pod."""
     template = {"metadata": {"name": "h100"}, "spec": others_claim("", 1, attribute("productName", '"NVIDIA H100"'))}
@@ -426,61 +378,6 @@ def test_each_pod_of_a_template_gets_a_claim_of_its_own(cluster: IsolatedCluster
     for name in ("a", "b"):
         namespace.delete(name)
     eventually("its claims are gone", lambda: not cluster.claims(namespace.name), seconds=20)
-
-
-@pytest.mark.promise("isolate-13")
-@pytest.mark.usefixtures("scheduler")
-def test_an_attribute_that_no_driver_publishes_selects_no_gpu(cluster: IsolatedCluster, namespace: Namespace) -> None:
-    """NVIDIA's driver publishes no index. The node's own numbers are not those of the driver."""
-    claims = f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims"
-    cluster.kube.create(claims, others_claim("mine", 1, attribute("index", "2")))
-    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
-
-    message = namespace.wait_message("train", "GpuNotFound: ")
-    assert f"it selects driver {DRIVER}, index 2, and driver {DRIVER} publishes something else" in message
-    assert cluster.allocated() == {}
-
-
-OURS: Final = "gpu.agentaflow.io"
-"""Our driver, which publishes the indices that the monitor lists."""
-
-
-@pytest.fixture
-def driven(cluster: IsolatedCluster) -> Iterator[str]:
-    """A node whose GPUs our driver publishes. The driver numbers them in another order than the bus."""
-    node = "node5"
-    published = slice_of(node)
-    published["metadata"]["name"] = f"{node}-{OURS}"
-    published["spec"]["driver"] = OURS
-    for index, device in enumerate(reversed(published["spec"]["devices"])):
-        device["attributes"]["index"] = {"int": index}
-    made = {
-        "/api/v1/nodes": objects.node(node),
-        f"{RESOURCES}/deviceclasses": {"metadata": {"name": OURS}, "spec": {}},
-        f"{RESOURCES}/resourceslices": published,
-    }
-    for path, body in made.items():
-        cluster.kube.create(path, body)
-    yield node
-    for path, body in made.items():
-        cluster.kube.delete(f"{path}/{body['metadata']['name']}")
-
-
-@pytest.mark.promise("isolate-13")
-@pytest.mark.usefixtures("scheduler")
-def test_a_pod_gets_the_gpu_with_the_index_that_its_driver_publishes(
-    cluster: IsolatedCluster, driven: str, namespace: Namespace
-) -> None:
-    """Index 1 is the third GPU on the bus."""
-    claim = others_claim("mine", 1, f'device.attributes["{OURS}"].index == 1')
-    claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = OURS
-    cluster.kube.create(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims", claim)
-    cluster.kube.create(namespace.pods, with_claim("train", {"resourceClaimName": "mine"}))
-
-    pod = bound(namespace, "train")
-    assert pod["spec"]["nodeName"] == driven
-    assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"] == uuid(driven, 2)
-    assert devices_of(cluster.claims(namespace.name)["mine"]) == [f"{driven}/gpu-2"]
 
 
 @pytest.fixture

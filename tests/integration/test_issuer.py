@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trustme
 
-from gpu_scheduler.certificates.issuing import Terms, is_signed, issue, names_of, read_authority, reason_to_renew
+from gpu_scheduler.certificates.issuing import Terms, issue, names_of, read_authority, reason_to_renew
 from gpu_scheduler.names import CA_SECRET, ISSUER, SERVING_SECRET
 from tests.integration.command import SCHEDULER
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
@@ -285,42 +285,6 @@ def test_the_first_half_alone_needs_no_registrations(site: Site) -> None:
     assert site.run("renew", account="admin").events == ["Nothing is due"]
 
 
-PRESENT: Final[dict[str, tuple[timedelta | None, str]]] = {
-    "no pair": (None, "there is none"),
-    "a pair with 10 days": (10 * DAY, "9 days are left"),
-}
-
-
-@pytest.mark.parametrize(("left", "reason"), PRESENT.values(), ids=PRESENT)
-def test_a_ca_that_is_there_signs_what_is_missing_or_due(site: Site, left: timedelta | None, reason: str) -> None:
-    """And is not written."""
-    ca, _ = role_ca()
-    site.store(CA_SECRET, ca)
-    if left:
-        site.store(SERVING_SECRET, pair_of(ca, left))
-    site.apply_registrations()
-    stored = site.objects()[0]
-
-    done = site.run("issue")
-
-    assert (done.code, done.events[0], done.lines[1]["because"]) == (0, "Issued a certificate", reason)
-    assert site.objects()[0] == stored
-    assert is_signed(site.secret(SERVING_SECRET), read_authority(ca))
-    assert site.bundles() == [ca["ca.crt"]] * 4
-
-
-def test_a_pair_of_another_ca_is_replaced(site: Site) -> None:
-    """As `renew` does."""
-    ca, other = role_ca()[0], role_ca()[0]
-    site.store(CA_SECRET, ca)
-    site.store(SERVING_SECRET, pair_of(other))
-
-    done = site.run("issue", "--secrets-only")
-
-    assert done.lines[1]["because"] == "another CA signed it"
-    assert is_signed(site.secret(SERVING_SECRET), read_authority(ca))
-
-
 def test_a_new_ca_and_the_one_that_still_signs_are_both_trusted(site: Site) -> None:
     """As role certificates leaves them between the two runs of a rotation."""
     present, rotating = role_ca()
@@ -334,31 +298,6 @@ def test_a_new_ca_and_the_one_that_still_signs_are_both_trusted(site: Site) -> N
     assert (done.code, done.events[0]) == (0, "Nothing is due")
     assert site.objects()[:2] == stored
     assert site.bundles() == [rotating["ca.crt"] + present["ca.crt"]] * 4
-
-
-def test_registrations_may_come_after_the_job(site: Site) -> None:
-    """It waits for them."""
-    with site.command("issue") as job:
-        assert job.stderr
-        early = [job.stderr.readline() for _ in range(4)]
-        assert json.loads(early[-1])["event"] == "Waiting for a registration"
-        site.apply_registrations()
-        done = ended(job)
-
-    assert done.code == 0
-    assert [each["event"] for each in done.lines].count("Wrote the CA into a registration") == 2
-    assert site.bundles() == [site.secret(CA_SECRET)["ca.crt"]] * 4
-
-
-def test_registrations_that_never_come_fail_the_job(site: Site) -> None:
-    """With one sentence. The Secrets are there for the next try."""
-    done = site.run("issue", REGISTRATION_TIMEOUT="1s")
-
-    assert done.code == 1
-    assert done.why.startswith(
-        "cannot let the API server trust the CA: after 1 s there is no MutatingWebhookConfiguration gpu-scheduler-webh"
-    )
-    assert site.secret(SERVING_SECRET)
 
 
 @pytest.mark.promise("hook-7")

@@ -187,22 +187,6 @@ def test_load_follows_the_pods(watched: MonitoredNode, workloads: Workloads) -> 
     eventually("GPU 2 is idle", lambda: load() == [(0, 0)] * 4)
 
 
-@pytest.mark.promise("monitor-4")
-@pytest.mark.usefixtures("monitor")
-def test_health_is_changed_by_the_file(watched: MonitoredNode) -> None:
-    """A device becomes unhealthy and healthy again when the inventory file says so."""
-    whole = watched.file.read_text()
-    watched.file.write_text(whole.replace("40960}", "40960, health: {1: unhealthy}}"))
-    eventually("GPU 1 is unhealthy", lambda: watched.devices()[1]["health"] == "unhealthy")
-    assert (
-        "GPU 1 is unhealthy: the simulated inventory says so"
-        in watched.metadata()["annotations"]["agentaflow.gpu/status"]
-    )
-
-    watched.file.write_text(whole)
-    eventually("GPU 1 is healthy", lambda: watched.devices()[1]["health"] == "healthy")
-
-
 @pytest.mark.promise("monitor-3")
 def test_a_broken_inventory_file_stops_the_renewal_of_the_lease(watched: MonitoredNode, monitor: Command) -> None:
     """The monitor keeps what it wrote, stops renewing the Lease, is not ready, and stays alive."""

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import objects
 from tests.integration.pod_controllers import KINDS, THREE, Warned, collection, controller, delete_controllers
 from tests.integration.webhook_process import COLLECTIONS
-from tests.messages import says
 from tests.objects import MAP
 from tests.waiting import eventually
 
@@ -80,22 +78,6 @@ def test_more_pods_than_lines_are_warned_of(author: Namespace, kind: str, spec: 
 
 
 @pytest.mark.promise("warn-1")
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_bad_map_is_warned_of_in_the_words_of_the_refusal(author: Namespace, kind: str) -> None:
-    """Each pod of the controller would be refused. A good map causes no warning."""
-    _, refused = author.kube.call("POST", author.pods, objects.pod("train-0", "0=node1:0\n1=node9:x\n"))
-    path = collection(author.name, kind)
-    good: Object = {"replicas": 1, "strategy": {"type": "Recreate"}} if kind == "Deployment" else {}
-
-    given = author.kube.create_with_warnings(path, controller(kind, "bad", "0=node1:0\n1=node9:x\n", **good))
-    silent = author.kube.create_with_warnings(path, controller(kind, "good", **good))
-
-    assert given == [refused["message"].partition("denied the request: ")[2]]
-    says(given[0], "MapInvalid", "line 2")
-    assert silent == []
-
-
-@pytest.mark.promise("warn-1")
 def test_a_change_is_warned_of(author: Namespace, operator: Installed) -> None:
     """The user of kubectl sees it, and the change is stored."""
     path = collection(author.name, "StatefulSet")
@@ -109,20 +91,6 @@ def test_a_change_is_warned_of(author: Namespace, operator: Installed) -> None:
         "statefulset.apps/train patched",
     ]
     assert _stored(author, "StatefulSet")["spec"]["replicas"] == 4
-
-
-@pytest.mark.promise("text-13")
-def test_annotations_that_no_program_reads_are_warned_of(author: Namespace) -> None:
-    """A misspelt key of the template, and a map that stands on the controller itself."""
-    body = controller("Job", lines=None)
-    body["metadata"]["annotations"] = {MAP: THREE}
-    body["spec"]["template"]["metadata"]["annotations"] = {"agentaflow.gpu/count": "1", "agentaflow.gpu/memroy": "1"}
-
-    where = "write it into the annotations of its pod template"
-    assert author.kube.create_with_warnings(collection(author.name, "Job"), body) == [
-        f"annotation gpu-scheduling-map of the Job itself reaches no pod; {where}",
-        'annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?',
-    ]
 
 
 @pytest.mark.promise("warn-4")

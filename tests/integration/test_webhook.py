@@ -115,29 +115,6 @@ def test_a_pod_with_a_limit_is_given_the_reference(calling: Namespace) -> None:
     assert _env(pod) == reading()
 
 
-@pytest.mark.promise("text-13")
-def test_a_misspelt_annotation_is_admitted_with_a_warning(calling: Namespace) -> None:
-    """The warning has the key and the nearest known one. Keys of other programs cause no warning."""
-    given = {"agentaflow.gpu/memroy": "8192", "example.com/gpu-memory": "8192"}
-
-    warnings = calling.kube.create_with_warnings(calling.pods, objects.pod("train-0", "0=node1:0\n", annotations=given))
-
-    assert warnings == ['annotation "agentaflow.gpu/memroy" is unknown: did you mean agentaflow.gpu/memory?']
-
-
-@pytest.mark.promise("text-10", "text-13")
-def test_a_pod_whose_count_is_misspelt_waits_with_the_right_key(calling: Namespace, scheduler: Command) -> None:
-    """The pod asks for nothing. Message and warning name the key in the same words."""
-    unknown = 'annotation "agentaflow.gpu/cout" is unknown: did you mean agentaflow.gpu/count?'
-
-    warnings = calling.kube.create_with_warnings(
-        calling.pods, objects.pod("train-0", annotations={"agentaflow.gpu/cout": "1"})
-    )
-
-    assert warnings == [unknown]
-    calling.wait_message("train-0", "NothingRequested: ", parts=(unknown,))
-
-
 @pytest.mark.promise("hook-2")
 def test_pods_of_other_schedulers_are_not_reviewed(calling: Namespace, registered: RegisteredWebhook) -> None:
     """The matchConditions keep pods of other schedulers independent of a webhook that does not answer."""
@@ -212,17 +189,6 @@ def test_an_operator_may_choose_the_failure_policy_ignore(
         registered.choose(failurePolicy="Fail")
 
     calling.wait_message("unseen-0", "EnvNotInjected: ")
-
-
-def test_a_webhook_answers_reviews_until_it_exits(calling: Namespace, registered: RegisteredWebhook) -> None:
-    """After SIGTERM it is not ready and still answers, until its endpoint is removed. Then it exits with code 0."""
-    registered.command.process.send(signal.SIGTERM)
-    eventually("it is not ready any more", lambda: registered.command.get("/readyz")[0] == 503)
-
-    status, answer = _create(calling, "late-0", "0=node1:0\n")
-
-    assert status == 201, answer
-    assert registered.command.process.wait(60) == 0
 
 
 def _env(pod: Object) -> list[Object]:

@@ -50,24 +50,6 @@ def order_of_somebody(name: str) -> Object:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
 
 
-RESTRICTED = "pod-security.kubernetes.io/enforce"
-
-
-@pytest.mark.promise("order-6")
-def test_a_pod_that_pod_security_refuses_is_reported_and_made_later(controller: Command, workloads: Workloads) -> None:
-    """The status has the API server's message. The pod is created when the namespace allows it."""
-    space = f"/api/v1/namespaces/{workloads.namespace.name}"
-    workloads.kube.patch(space, {"metadata": {"labels": {RESTRICTED: "restricted"}}})
-    workloads.place("train")
-    reported = workloads.wait("train", "Pending", "RequestInvalid")
-    assert 'violates PodSecurity "restricted:latest"' in reported["message"]
-    assert (workloads.pods(), reported["attempts"]) == ([], 0)
-
-    workloads.kube.patch(space, {"metadata": {"labels": {RESTRICTED: None}}})
-    workloads.wait_pod("train-0")
-    assert workloads.wait("train", "Pending")["attempts"] == 1
-
-
 @pytest.mark.promise("order-6")
 def test_a_pod_that_the_quota_has_no_room_for_is_reported_and_made_later(
     controller: Command, workloads: Workloads
@@ -82,16 +64,6 @@ def test_a_pod_that_the_quota_has_no_room_for_is_reported_and_made_later(
 
     workloads.kube.delete(f"{quotas}/few")
     workloads.wait_pod("train-0")
-
-
-@pytest.mark.promise("order-6", "guard-1")
-def test_a_template_cannot_forge_an_assignment(controller: Command, workloads: Workloads) -> None:
-    """The policy refuses an assignment in a pod of the controller, and the status has its message."""
-    workloads.place("forger", pod_template({"agentaflow.gpu/assigned-devices": "7"}))
-    reported = workloads.wait("forger", "Pending", "RequestInvalid")
-
-    says(reported["message"], "RequestInvalid", "agentaflow.gpu/assigned-devices")
-    assert workloads.pods() == []
 
 
 @pytest.mark.promise("order-6", "guard-4")

@@ -115,21 +115,6 @@ def test_a_failed_pod_is_followed_by_as_many_as_are_allowed(controller: Command,
     assert workloads.wait("train", "Pending")["attempts"] == 3
 
 
-@pytest.mark.promise("order-5")
-def test_a_deleted_pod_is_made_again(controller: Command, workloads: Workloads) -> None:
-    """The new pod has the same name. A deletion, as in a drain, does not count as a retry."""
-    workloads.place("train")
-    before = workloads.wait_pod("train-0")["metadata"]["uid"]
-    workloads.namespace.delete("train-0")
-
-    def again() -> bool:
-        pod = workloads.kube.get(f"{workloads.namespace.pods}/train-0")
-        return pod is not None and pod["metadata"]["uid"] != before
-
-    eventually("it is there again", again)
-    eventually("the status has one attempt", lambda: workloads.wait("train", "Pending")["attempts"] == 1)
-
-
 @pytest.mark.promise("order-7")
 @pytest.mark.parametrize("way", ["Foreground", "Background"])
 def test_a_deleted_workload_gets_no_more_pods(controller: Command, workloads: Workloads, way: str) -> None:
