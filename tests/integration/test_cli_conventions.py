@@ -11,7 +11,7 @@ import pytest
 from gpu_scheduler.cli.jsonpath import read_template, written
 from gpu_scheduler.cli.options import Options, Output
 from gpu_scheduler.cli.output import Listing, PrintedTable, render
-from tests.integration.installed import TEMPLATE, Installed
+from tests.integration.installed import TEMPLATE, Installed, interrupted, read_until
 
 if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
@@ -97,6 +97,28 @@ def test_names_and_selectors_choose(cli: Installed, populated: Namespace, worklo
     assert "correct the selector" in cli.refused("gpu-scheduler", "nodes", "-l", "a=b=c", code=2)
     nowhere = cli.refused("gpu-scheduler", "workloads", "-n", "nowhere", code=1)
     assert nowhere.startswith('cannot list workloads of namespace "nowhere": there is no such namespace; ')
+
+
+@pytest.mark.promise("cli-10")
+def test_a_listing_follows_changes(cli: Installed, populated: Namespace) -> None:
+    """With --watch: all rows, and then one for each change, which only the chosen objects cause."""
+    pods = cli.start("gpu-scheduler", "workloads", "train-0", "late-0", "-w")
+    nodes = cli.start("gpu-scheduler", "nodes", "-w", "-l", "kubernetes.io/hostname!=none", "-o", "name")
+    begun = [read_until(pods, "train-0", "late-0"), read_until(nodes, *(f"node{number}" for number in (1, 2, 3, 4)))]
+    populated.delete("train-0")
+    begun[0] += read_until(pods, "Deleted", "Scheduled")
+    changed = read_until(nodes, "node1")
+
+    (code, rows, complaints), (other_code, names, _) = interrupted(pods), interrupted(nodes)
+
+    assert (code, other_code, complaints) == (0, 0, "")
+    shown = [line.split()[:4] for line in (begun[0] + rows).splitlines()]
+    assert shown[0][:2] == ["NAME", "KIND"]
+    assert ["train-0", "Pod", "Deleted", "node1"] in shown
+    assert ["late-0", "Pod", "Scheduled", "node1"] in shown
+    assert {row[0] for row in shown[1:]} == {"train-0", "late-0"}
+    assert begun[1].split() == [f"node/node{number}" for number in (1, 2, 3, 4)]
+    assert set((changed + names).split()) == {"node/node1"}
 
 
 @pytest.mark.promise("cli-11")
