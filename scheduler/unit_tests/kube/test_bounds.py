@@ -11,8 +11,6 @@ from gpu_scheduler.core.pods.pod import EVERY_PORT, Pod
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
 from tests.messages import says
 
-NODE_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
-
 
 def body(meta: dict[str, Any] | None = None, *, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """Return a pod with the fields of a row."""

@@ -154,15 +154,6 @@ async def test_a_second_401_is_returned() -> None:
         assert len(server.requests) == 2
 
 
-async def test_a_call_ends_at_its_timeout() -> None:
-    """Every call has a timeout."""
-    async with connected() as (server, api):
-        server.on("GET", PATH, Reply(200, hang=True))
-
-        with pytest.raises(NoResponseError):
-            await api.call("GET", PATH, timeout=0.1)
-
-
 @pytest.mark.parametrize("cancelled", [0.05, 0.15], ids=["cancelled first", "timed out first"])
 @pytest.mark.parametrize("kind", ["a call", "a watch"])
 async def test_a_task_cancelled_at_its_timeout_ends(kind: str, cancelled: float) -> None:

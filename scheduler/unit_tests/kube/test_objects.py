@@ -308,21 +308,6 @@ REQUESTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
         },
         {"nvidia.com/gpu": 2, "hugepages-2Mi": 2**22, "ephemeral-storage": 10**9},
     ),
-    "init containers run one after the other, before the rest": (
-        {"containers": [asks(cpu="2", memory="1")], "initContainers": [asks(cpu="3"), asks(cpu="1", memory="5")]},
-        {"cpu": 3000, "memory": 5},
-    ),
-    "sidecars run beside the containers": (
-        {"containers": [asks(cpu="1")], "initContainers": [asks(sidecar=True, cpu="2"), asks(sidecar=True, cpu="4")]},
-        {"cpu": 7000},
-    ),
-    "an init container runs beside the sidecars before it, not after it": (
-        {
-            "containers": [asks(cpu="1")],
-            "initContainers": [asks(sidecar=True, cpu="2"), asks(cpu="9"), asks(sidecar=True, cpu="4")],
-        },
-        {"cpu": 11000},
-    ),
     "overhead comes on top": (
         {"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "64"}},
         {"cpu": 1250, "memory": 64},

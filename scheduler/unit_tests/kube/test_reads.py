@@ -105,25 +105,6 @@ async def test_calls_accept_compression_and_watches_do_not() -> None:
 
 
 @schemes
-async def test_a_list_of_many_megabytes_is_read_whole(scheme: str) -> None:
-    """In as many pieces as necessary."""
-    body = bytes(range(251)) * 40_000
-
-    async def script(connection: ServerConnection) -> None:
-        for reply in (with_length(b"HTTP/1.1 200 OK\r\n", body), in_chunks(b"HTTP/1.1 200 OK\r\n", body, 2**15)):
-            await connection.head()
-            await connection.send(reply)
-        await connection.read_rest()
-
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            for _ in range(2):
-                assert await connections.ask(GET, None, idempotent=True) == HttpReply(200, body, "")
-
-    assert len(peer.accepted) == 1
-
-
-@schemes
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 async def test_a_response_without_a_length_ends_with_its_connection(scheme: str, version: bytes) -> None:
     """Old proxies send such responses. With a length, an early end is an error."""
