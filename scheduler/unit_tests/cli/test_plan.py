@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
-from gpu_scheduler.cli.planning.columns import plan_screen, plan_view
-from gpu_scheduler.cli.planning.planner import Cause, Outcome, PlannedPod
 from gpu_scheduler.cli.verbs.plan import plan
-from gpu_scheduler.core.reasons import Reason
 from tests import objects
 from tests.messages import text_of
 from unit_tests.cli.scripted_cluster import MISSING, cluster, device, items
@@ -607,41 +604,3 @@ async def test_a_job_that_is_done_makes_no_pod(tmp_path: Path, capsys: pytest.Ca
         ("job-0-bbbbb", "exists", "node2", "0", 0, None),
         ("job-1", "fits", "node2", "0", 1, None),
     ]
-
-
-SCREENS = {
-    "a pipe gets one line for each pod": (
-        None,
-        ["a-0   -      -      -       GpuHeld   it is held; wait until it ends"],
-    ),
-    "a wide terminal does too": (100, ["a-0   -      -      -       GpuHeld   it is held; wait until it ends"]),
-    "a narrow one gets a column of several lines": (
-        82,
-        [
-            "a-0   -      -      -       GpuHeld   it is held; wait until it ends and another",
-            "                                      one does not take it",
-        ],
-    ),
-    "a very narrow one gets the message below": (
-        44,
-        [
-            "a-0   -      -      -       GpuHeld",
-            "    it is held; wait until it ends and",
-            "    another one does not take it",
-        ],
-    ),
-}
-LONG = " and another one does not take it"
-
-
-@pytest.mark.parametrize(("width", "lines"), SCREENS.values(), ids=SCREENS)
-def test_no_message_is_cut(width: int | None, lines: list[str]) -> None:
-    """Whatever the width of the terminal is."""
-    text = "it is held; wait until it ends" + (LONG if width in {82, 44} else "")
-    waits = PlannedPod(
-        "ml", "a-0", ("ml", "", ""), Cause.NEW, Outcome.WAITS, f"GpuHeld: {text}", reason=Reason.GPU_HELD
-    )
-
-    screen = plan_screen(plan_view([waits], [], [], of_waiting=False), width=width, wide=False, headers=True)
-
-    assert screen.splitlines()[1:-2] == lines

@@ -279,25 +279,6 @@ async def test_names_choose_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["node1"]
 
 
-async def test_names_choose_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With their kind or without it."""
-    mine = items(*(pod(f"a-{number}") for number in range(12)))
-    workload: Facts = {"metadata": {"namespace": "ml", "name": "a-1"}, "spec": {"podTemplate": {"spec": {}}}}
-    async with cluster(tmp_path, mine=mine, my_workloads=items(workload)) as (_, options):
-        named = replace(options, output=Output.NAME)
-        await workloads(named)
-        every = capsys.readouterr().out.split()
-        await workloads(named, ["a-1", "pod/a-2"])
-        some = capsys.readouterr().out.split()
-        assert await workloads(named, ["pod/a-1", "b"]) == 1
-
-    assert every == ["gpuworkload.agentaflow.io/a-1", *(f"pod/a-{number}" for number in range(12))]
-    assert some == ["gpuworkload.agentaflow.io/a-1", "pod/a-1", "pod/a-2"]
-    last = capsys.readouterr()
-    assert last.out.split() == ["pod/a-1"]
-    assert last.err.startswith('cannot find "b": there is no such workload in ml; ')
-
-
 @pytest.mark.promise("cli-10")
 async def test_the_api_server_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Labels and fields of nodes, pods and GPUWorkloads are the API server's to compare."""
@@ -445,35 +426,6 @@ async def test_a_count_beside_a_map_is_named(tmp_path: Path, capsys: pytest.Capt
     assert lines[2][why:] == HELD
 
 
-async def test_wide_nodes_are_one_row_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The row names the pods that hold it."""
-    pods = items(pod("a-0", "node1", "0,1"), pod("a-1", "node1", "1"))
-    async with cluster(tmp_path, nodes=items(node("node1", device(0), device(1))), pods=pods) as (_, options):
-        await nodes(replace(options, output=Output.WIDE))
-
-    lines = capsys.readouterr().out.splitlines()
-    end = lines[0].index("SINCE")
-    assert [line[:end].rstrip() for line in lines] == [
-        "NODE    GPU   MODEL       MEMORY     UTIL   HEALTH    FREE   HELD BY",
-        "node1   0     NVIDIA L4   0.5/24Gi   10%    healthy   no     ml/a-0",
-        "node1   1     NVIDIA L4   0.5/24Gi   10%    healthy   no     ml/a-0,ml/a-1",
-    ]
-
-
-async def test_foreign_pods_hold_devices_of_a_device_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So the CLI lists all pods if a node has a device plugin."""
-    plugin = {"nvidia.com/gpu": "4"}
-    foreign_pod = pod("s", "node1")
-    foreign_pod["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "3"}}
-    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": plugin, "capacity": plugin}
-    async with cluster(tmp_path, nodes=items(node("node1", status=status))) as (server, options):
-        server.on("GET", "/api/v1/pods", items(foreign_pod))
-        await nodes(as_json(options))
-
-    assert printed_items(capsys)[0]["gpus"] == {"total": 4, "held": 3, "available": 1, "unnamed": 3}
-    assert server.asked("GET", "/api/v1/pods")[1].query["fieldSelector"].startswith("spec.schedulerName!=gpu-scheduler")
-
-
 @pytest.mark.promise("cli-7", "cli-1")
 async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Pods that a map places and pods that a strategy places, finished ones too."""
@@ -554,19 +506,6 @@ async def test_health_is_an_exit_code(listed: Reply, monitors: Reply, code: int,
     """For scripts that ask whether all is well."""
     async with cluster(tmp_path, nodes=listed, monitors=monitors) as (_, options):
         assert await health(options) == code
-
-
-async def test_health_is_a_row_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A value that was not read is a dash."""
-    devices = device(0, temperature=91, health="unhealthy"), device(1, temperature=None)
-    async with cluster(tmp_path, nodes=items(node("node1", *devices))) as (_, options):
-        await health(options)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "NODE    GPU   HEALTH      TEMP    UTIL   STALE   WHY",
-        "node1   0     unhealthy   91 °C   10%    no      annotation agentaflow.gpu/devices of its node says unhealthy",
-        "node1   1     healthy     -       10%    no      -",
-    ]
 
 
 async def test_health_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

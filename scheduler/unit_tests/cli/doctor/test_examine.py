@@ -10,7 +10,7 @@ import pytest
 from gpu_scheduler.cli.doctor.checks.certificate import SOON
 from gpu_scheduler.cli.doctor.checks.replicas import CLOCK_LIMIT
 from gpu_scheduler.cli.doctor.examine import CHECKS, examine
-from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, CLAIM_WEBHOOKS, DRIVER_GUARD, ENVIRONMENT, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, WEBHOOKS
 from gpu_scheduler.cli.doctor.facts import Answer, Claims, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
 from gpu_scheduler.cli.doctor.findings import Finding, Result
 from gpu_scheduler.core.ledger.devices import Conflict
@@ -190,12 +190,6 @@ DAMAGES = {
         "make up ARGS='--tags policies'",
         {**NO_WEBHOOK, "injection": GONE},
     ),
-    "the policy that refuses other values is gone": Damage(
-        "policies",
-        f"ValidatingAdmissionPolicy {ENVIRONMENT} does not exist",
-        "make up ARGS='--tags policies'",
-        {**NO_WEBHOOK, "policies": POLICIES},
-    ),
     "the API server enforces no policy": Damage(
         "policies",
         "accepts a pod with a forged assignment",
@@ -230,16 +224,6 @@ DAMAGES = {
             "isolates": True,
             "policies": {**POLICIES, **dict.fromkeys(CLAIM_GUARDS, Policy())},
             "webhooks": WEBHOOKS | {"mutate-dra.gpu-scheduler.agentaflow.io"},
-        },
-    ),
-    "a policy for claims is gone": Damage(
-        "policies",
-        "ValidatingAdmissionPolicy gpu-scheduler-claims does not exist",
-        "make up ARGS='--tags policies'",
-        {
-            "isolates": True,
-            "policies": {**POLICIES, "gpu-scheduler-claim-users": Policy()},
-            "webhooks": WEBHOOKS | CLAIM_WEBHOOKS,
         },
     ),
     "the webhook does not answer": Damage(
@@ -284,12 +268,6 @@ DAMAGES = {
         "the leader of gpu-scheduler is stuck: gpu-scheduler-0_1 renewed its Lease at no known time",
         f"kubectl rollout restart deployment/gpu-scheduler {INSIDE}",
         {"leases": leases(age=inf)},
-    ),
-    "the leader has a name that no replica has": Damage(
-        "leader",
-        "the leader of gpu-scheduler is laptop, and no pod laptop exists",
-        "stop that process",
-        {"leases": leases(holder="laptop")},
     ),
     "nobody leads": Damage(
         "leader",
@@ -387,29 +365,17 @@ DAMAGES = {
         "make up ARGS='--tags scheduler,monitor'",
         {"denied": {"gpu-scheduler-system/gpu-scheduler": ("patch pods/status", "create events")}},
     ),
-    "a right of the renewer is gone": Damage(
-        "rights",
-        "service account gpu-scheduler-renewer of namespace gpu-scheduler-system may not get secrets",
-        "make up ARGS='--tags certificates'",
-        {"denied": {"gpu-scheduler-system/gpu-scheduler-renewer": ("get secrets",)}},
-    ),
     "this machine's clock is ahead": Damage(
         "clock",
         "the clock of this machine is 60 s ahead of that of the API server",
         CLOCK,
         {"clock_ahead": 60.0},
     ),
-    "this machine's clock is behind": Damage(
-        "clock", "is 6 s behind that of the API server", CLOCK, {"clock_ahead": -6.0}
-    ),
     "the clock of the leader's node is behind": Damage(
         "clock",
         "the clock of gpu-scheduler-0_1, the leader of gpu-scheduler, is 60 s behind that of the API server",
         CLOCK,
         {"leases": leases(age=60.0, renewed=True)},
-    ),
-    "the clock of the leader's node is ahead": Damage(
-        "clock", "is 60 s ahead of that of the API server", CLOCK, {"leases": leases(age=-60.0)}
     ),
     "the clock of a monitor's node is ahead": Damage(
         "clock",
