@@ -121,16 +121,6 @@ async def test_who_debugs_a_pod_is_not_warned() -> None:
         assert (response["allowed"], "warnings" in response) == (True, False)
 
 
-async def test_an_unreadable_pod_is_refused() -> None:
-    """A well-formed review of an invalid pod gets a review as response."""
-    async with serving() as (client, _, _registry):
-        response = await ask(client, "/mutate", review({"metadata": 5}))
-
-        assert response["allowed"] is False
-        assert response["status"]["code"] == 400
-        says(response["status"]["message"], "RequestInvalid", "kubectl explain pod --recursive")
-
-
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"request": null}', b"\xff\xfe", b'{"request": {"uid": 5}}'])
 async def test_an_invalid_review_gets_a_400_and_a_message(body: bytes) -> None:
     """Never a 500."""

@@ -94,21 +94,6 @@ async def test_an_invalid_value_is_refused_with_the_message_of_pods() -> None:
         assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
 
 
-async def test_annotations_that_no_template_gets_cause_a_warning() -> None:
-    """An index of the job, and an update that its templates do not follow."""
-    body = job(annotations={"gpu-scheduling-map": MAP, "agentaflow.gpu/index": "0"})
-    async with serving() as (client, _, _registry):
-        response = await mutate(client, body)
-        (index,) = response["warnings"]
-        right = patched(body, response)
-        changed = copy.deepcopy(right)
-        changed["metadata"]["annotations"] = {"gpu-scheduling-map": "0=node9:0"}
-        (kept,) = (await mutate(client, changed, operation="UPDATE", oldObject=right))["warnings"]
-
-        assert index.startswith("annotation agentaflow.gpu/index of a job reaches no replica")
-        assert kept.startswith('annotation gpu-scheduling-map stays as it was in the template of "Worker"')
-
-
 async def test_a_misspelt_annotation_causes_a_warning() -> None:
     """On the job or in a template, admitted or refused, and also if the job has no right annotation of ours."""
     misspelt = {"agentaflow.gpu/cuont": "1"}

@@ -59,14 +59,10 @@ async def refusal(client: Client, path: str, body: Object) -> tuple[int, str]:
 # Container as its author wrote it → its resources afterwards.
 RESOURCES: dict[str, tuple[Object, Object]] = {
     "no resources": ({}, {"claims": [ENTRY]}),
-    "null in place of resources": ({"resources": None}, {"claims": [ENTRY]}),
-    "empty resources": ({"resources": {}}, {"claims": [ENTRY]}),
     "other resources stay": (
         {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}},
         {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}, "claims": [ENTRY]},
     ),
-    "null in place of the list": ({"resources": {"claims": None}}, {"claims": [ENTRY]}),
-    "an empty list": ({"resources": {"claims": []}}, {"claims": [ENTRY]}),
     "the claim itself": ({"resources": {"claims": [ENTRY]}}, {"claims": [ENTRY]}),
 }
 
@@ -78,18 +74,6 @@ async def test_a_container_gets_the_claim(fields: Object, resources: Object) -> 
         result = await completed(client, pod(containers=[main(**fields)]))
 
     assert result["spec"]["containers"] == [main(resources=resources, env=READING)]
-
-
-async def test_every_container_gets_all_claims_of_the_pod() -> None:
-    """Init containers and sidecar containers too. A pod whose line has two sets has two claims."""
-    body = pod(text="0=node1:0,1\n1=node1:1", containers=[main(), {"name": "b"}], initContainers=[{"name": "c"}])
-    async with serving() as (client, _, _registry):
-        result = await completed(client, body)
-
-    entries = [{"name": "gpu-scheduler-0"}, {"name": "gpu-scheduler-1"}]
-    assert [each["name"] for each in result["spec"]["resourceClaims"]] == ["gpu-scheduler-0", "gpu-scheduler-1"]
-    for each in (*result["spec"]["containers"], *result["spec"]["initContainers"]):
-        assert (each["env"], each["resources"]) == (READING, {"claims": entries})
 
 
 async def test_a_container_that_another_webhook_added_later_is_completed() -> None:
@@ -261,17 +245,6 @@ async def test_an_incomplete_pod_is_refused_at_validation(body: Object, where: s
 
     assert (code, where in message) == (400, True)
     says(message, "EnvNotInjected")
-
-
-async def test_a_pod_with_claims_is_valid_at_both_paths() -> None:
-    """A pod without claims is valid only where none are demanded."""
-    async with serving() as (client, _, _registry):
-        with_claims, without = await completed(client, pod()), await completed(client, pod(), "/mutate")
-
-        assert (await ask(client, "/validate", review(with_claims)))["allowed"]
-        assert (await ask(client, "/validate-dra", review(with_claims)))["allowed"]
-        assert (await ask(client, "/validate", review(without)))["allowed"]
-        assert not (await ask(client, "/validate-dra", review(without)))["allowed"]
 
 
 DEVICES = tuple(Device(index, f"GPU-{index}0000000-0000-0000-0000-000000000000") for index in range(6))

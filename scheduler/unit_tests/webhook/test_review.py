@@ -46,22 +46,6 @@ PATCHED = {
         pod("train-0", containers=(container(()),)),
         [AddOp("/spec/containers/0/env/0", ORDER), AddOp("/spec/containers/0/env/0", literal("0,1"))],
     ),
-    "every container and init container gets them": (
-        pod(
-            "train-1",
-            containers=(
-                container(None),
-                container((), position=1),
-                container(None, ContainerKind.INIT),
-            ),
-        ),
-        [
-            AddOp("/spec/containers/0/env", [literal("2"), ORDER]),
-            AddOp("/spec/containers/1/env/0", ORDER),
-            AddOp("/spec/containers/1/env/0", literal("2")),
-            AddOp("/spec/initContainers/0/env", [literal("2"), ORDER]),
-        ],
-    ),
     "a line without GPUs gives an empty literal, which hides all": (
         pod("train-5", "5=node1:", containers=BARE),
         [AddOp("/spec/containers/0/env", [literal(""), ORDER])],
@@ -69,16 +53,6 @@ PATCHED = {
     "only what is missing is added": (
         pod("train-1", containers=(container((visible("2"),)),)),
         [AddOp("/spec/containers/0/env/0", ORDER)],
-    ),
-    "a container that another webhook added later is completed": (
-        pod("train-1", containers=(container((visible("2"), PCI)), container(None, position=1))),
-        [AddOp("/spec/containers/1/env", [literal("2"), ORDER])],
-    ),
-    "what is right is left alone": (pod("train-1", containers=(container((visible("2"), PCI)),)), []),
-    "our annotation is right too": (pod("train-1", containers=(container((FIELD_REF, PCI)),)), []),
-    "a kept variable is left alone": (
-        pod("train-1", annotations=KEEP, containers=(container((visible("7"), PCI)),)),
-        [],
     ),
     "a kept variable is the only one kept": (
         pod("train-1", annotations=KEEP, containers=(container((visible("7"),)), container(None, position=1))),
@@ -101,10 +75,6 @@ PATCHED = {
         pod("train-0", gpu_limits=(("main", 2),), containers=BARE),
         [AddOp("/spec/containers/0/env", [BY_FIELD, ORDER])],
     ),
-    "a pod with a limit on a line without GPUs reads our annotation": (
-        pod("train-5", "5=node1:", gpu_limits=(("main", 2),), containers=BARE),
-        [AddOp("/spec/containers/0/env", [BY_FIELD, ORDER])],
-    ),
     "a pod that leaves the choice to a strategy reads our annotation, in init containers too": (
         pod("train-0", None, annotations=TWO, containers=(container(()), container(None, ContainerKind.INIT))),
         [
@@ -113,21 +83,9 @@ PATCHED = {
             AddOp("/spec/initContainers/0/env", [BY_FIELD, ORDER]),
         ],
     ),
-    "a pod with a strategy that reads our annotation is left alone": (
-        pod("train-0", None, annotations=TWO, containers=(container((FIELD_REF, PCI)),)),
-        [],
-    ),
     "a map beside a number wins": (
         pod("train-1", annotations=TWO, containers=BARE),
         [AddOp("/spec/containers/0/env", [literal("2"), ORDER])],
-    ),
-    "a pod that takes any line and reads our annotation is left alone": (
-        any_line(containers=(container((FIELD_REF, PCI)),)),
-        [],
-    ),
-    "a pod that takes any line may keep a variable": (
-        any_line(annotations=KEEP, containers=(container((visible("7"),)), container(None, position=1))),
-        [AddOp("/spec/containers/0/env/0", ORDER), AddOp("/spec/containers/1/env", [BY_FIELD, ORDER])],
     ),
     "a pod of another scheduler is left alone": (
         pod("train-0", scheduler_name="default-scheduler", containers=BARE),
