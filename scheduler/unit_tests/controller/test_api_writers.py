@@ -120,17 +120,6 @@ def test_restart_policy_and_map_of_the_template_are_kept() -> None:
     assert other["metadata"]["annotations"]["agentaflow.gpu/index"] == "4"
 
 
-async def test_a_pod_is_created() -> None:
-    """With one GET, of its template, and one POST."""
-    async with connected() as (server, api):
-        server.on("GET", WORKLOAD, Reply(body=body()))
-        server.on("POST", PODS, Reply(201, {}))
-
-        assert await ApiPods(api, Gate(), "gpu-scheduler").make(workload(), 0) is None
-        _, sent = server.requests
-        assert sent.body["metadata"]["name"] == "train-0"
-
-
 TAKEN = {
     "by an attempt whose response was lost": (owned("uid-1"), None),
     "by a terminating pod of an earlier workload": (owned("uid-0", deletionTimestamp="now"), ""),
@@ -205,20 +194,6 @@ async def test_a_timeout_is_reported_and_never_raised() -> None:
         assert failure is not None
         assert failure.reason == "SchedulerError"
         assert await ApiWorkloads(api, Gate()).write(workload(), WorkloadStatus()) is None
-
-
-async def test_a_replica_that_does_not_lead_writes_nothing() -> None:
-    """The fence is checked right before each write."""
-    async with connected() as (server, api):
-        server.on("GET", WORKLOAD, Reply(body=body()))
-        shut = Gate(open=False)
-        failure = await ApiPods(api, shut, "gpu-scheduler").make(workload(), 0)
-
-        assert failure is not None
-        assert "may not write now" in failure.message
-        assert await ApiWorkloads(api, shut).write(workload(), WorkloadStatus()) is None
-        assert not await ApiGpuNodes(api, shut).write("node1", Allocations(0, (), ()))
-        assert [each.method for each in server.requests] == ["GET"]
 
 
 WRITES: dict[str, Callable[[ApiClient, Gate], Awaitable[object]]] = {

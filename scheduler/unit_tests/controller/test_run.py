@@ -10,6 +10,7 @@ import socket
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -22,7 +23,6 @@ from unit_tests.scheduler.test_run import ask, free_port
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gpu_scheduler.kube.http.client import ApiClient
     from tests.objects import Object
 
 # The package's `controller` is the command; this is its module.
@@ -173,11 +173,7 @@ async def test_sigterm_ends_the_controller(monkeypatch: pytest.MonkeyPatch) -> N
     """It starts no new write and ends without an error."""
     async with connected() as (server, api):
         script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return api
-
-        monkeypatch.setattr(WIRING, "connect", connect)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
         task = asyncio.create_task(run_controller(settings(), None, None))
         await until(lambda: server.asked("POST", PODS))
         os.kill(os.getpid(), signal.SIGTERM)
@@ -188,18 +184,8 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> Non
     """The sentence names the variable that changes it."""
     async with connected() as (server, api):
         script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return api
-
-        monkeypatch.setattr(WIRING, "connect", connect)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
                 await run_controller(settings(http_port=port), None, None)
-
-
-async def test_no_cluster_is_bad_input() -> None:
-    """The sentence gives the remedy."""
-    with pytest.raises(UsageError, match="cannot reach a cluster through kubeconfig /nowhere"):
-        await run_controller(settings(), "/nowhere", None)

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
-import aiohttp
 import grpc
 import pytest
 
@@ -31,11 +31,11 @@ from tests import objects
 from tests.waiting import limit
 from unit_tests.driver.parts import NODE, claim, own, result, sockets
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
+from unit_tests.scheduler.test_run import ask, free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from gpu_scheduler.kube.http.client import ApiClient
 
 # gRPC works in threads of its own.
 pytestmark = pytest.mark.clock("real")
@@ -53,12 +53,6 @@ LISTED = {
         "annotations": objects.inventory(objects.device(0), objects.device(1)),
     }
 }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -130,12 +124,6 @@ async def driving(given: DriverSettings) -> AsyncIterator[tuple[FakeServer, Driv
             await asyncio.wait_for(task, limit(10))
 
 
-async def ask(url: str) -> tuple[int, str]:
-    """Return the status and the text of a GET."""
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return response.status, await response.text()
-
-
 WATCHED = ["cordons", "node", "resourceslices"]
 DRIVING = (
     'gpu_scheduler_driver_registered{node="node1"} 1.0',
@@ -205,11 +193,7 @@ async def commanded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeServer
     """Let the command connect to a scripted API server."""
     async with connected() as (server, client):
         script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return client
-
-        monkeypatch.setattr(WIRING, "connect", connect)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=client))
         yield server
 
 
@@ -269,9 +253,3 @@ async def test_what_is_wrong_on_the_host_is_bad_input(
         with pytest.raises(UsageError, match=sentence):
             await run_driver(settings(folder), None, None)
         assert server.requests == []
-
-
-async def test_a_kubeconfig_that_is_missing_is_bad_input(folder: Path) -> None:
-    """The sentence names the file."""
-    with pytest.raises(UsageError, match="nowhere"):
-        await run_driver(settings(folder), str(folder / "nowhere"), None)

@@ -10,8 +10,8 @@ import socket
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
-import aiohttp
 import pytest
 
 from gpu_scheduler.monitor.listed import ListedFirst
@@ -20,12 +20,12 @@ from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import MonitorSettings
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
+from unit_tests.scheduler.test_run import ask, free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from gpu_scheduler.kube.http.client import ApiClient
     from tests.objects import Object
 
 # The package's `monitor` is the command; this is its module.
@@ -48,12 +48,6 @@ CORDONED: Object = {
     "metadata": {"name": "node1", "uid": "uid-g", "resourceVersion": "8"},
     "spec": {"nodeName": "node1", "cordoned": [CORDON]},
 }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -111,12 +105,6 @@ async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[t
         finally:
             stop.set()
             await asyncio.wait_for(task, 5)
-
-
-async def ask(url: str) -> tuple[int, str]:
-    """Return the status and the text of a GET."""
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return response.status, await response.text()
 
 
 async def test_a_node_is_read_written_and_kept_fresh(inventory: Path) -> None:
@@ -187,11 +175,7 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
     """It deletes nothing: its report becomes stale with its Lease."""
     async with connected() as (server, api):
         script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return api
-
-        monkeypatch.setattr(WIRING, "connect", connect)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
         task = asyncio.create_task(run_monitor(settings(inventory), None, None))
         await until(lambda: server.asked("PATCH", LEASE) and server.asked("WATCH", "/api/v1/pods"))
         os.kill(os.getpid(), signal.SIGTERM)
@@ -204,18 +188,8 @@ async def test_a_taken_port_is_bad_input(inventory: Path, monkeypatch: pytest.Mo
     """The sentence names the variable to change."""
     async with connected() as (server, api):
         script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return api
-
-        monkeypatch.setattr(WIRING, "connect", connect)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
                 await run_monitor(settings(inventory, http_port=port), None, None)
-
-
-async def test_a_kubeconfig_that_is_missing_is_bad_input(inventory: Path) -> None:
-    """The sentence names the file."""
-    with pytest.raises(UsageError, match="nowhere"):
-        await run_monitor(settings(inventory), str(inventory.with_name("nowhere")), None)
