@@ -123,15 +123,6 @@ async def test_a_bind_that_succeeded_is_known_by_its_status_alone(body: Object |
         assert len(server.requests) == 1
 
 
-async def test_nothing_is_written_outside_the_leaders_window() -> None:
-    """The binder checks the fence right before the write."""
-    async with connected() as (server, api):
-        result = await binder(api, Gate(open=False)).bind(BIND)
-
-        assert isinstance(result, NotSent)
-        assert server.requests == []
-
-
 async def test_a_fence_that_closes_while_the_request_is_prepared_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a connection takes time, and a process may be paused meanwhile. Only the check at the write counts."""
     async with connected() as (server, api):

@@ -134,20 +134,6 @@ async def test_a_line_is_reserved_while_its_volume_is_provisioned() -> None:
         assert bound == [("other", 1), ("train", 0)]
 
 
-async def test_a_pod_that_is_gone_gives_up_its_reserved_line() -> None:
-    """The next pod gets it."""
-    async with looping() as loop:
-        storing(loop, VolumeClaim("default", "data", storage_class="local"))
-        first = replace(pod("train", TWO_LINES, owner=None), claims=("data",))
-        loop.see(first)
-        await loop.settle()
-        loop.scheduler.pods.forgotten(first)
-        loop.see(pod("other", TWO_LINES, owner=None))
-        await loop.settle()
-
-        assert [bind.placement.index for bind in loop.binder.sent] == [0]
-
-
 async def test_an_audit_that_fails_stops_no_bind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit checks for faults that should never happen. Its own fault must not keep pods from their GPUs."""
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
     from pathlib import Path
 
-    from gpu_scheduler.kube.http.client import ApiClient
     from tests.objects import Object
 
 # The package's `run` is the command; this is its module.
@@ -405,30 +404,11 @@ def test_settings_that_cannot_be_used_end_at_once(
     )
 
 
-async def test_a_signal_ends_the_scheduler_in_good_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM: no new decision, the Lease is released, and no error."""
-    async with connected() as (server, api):
-        script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return api
-
-        monkeypatch.setattr(WIRING, "connect", connect)
-        task = asyncio.create_task(run_scheduler(settings(), None, None))
-        await until(lambda: server.asked("POST", LEASES))
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, 10)
-
-
 async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The sentence names the variable to change. The same holds for a journal that cannot be written."""
     async with connected() as (server, api):
         script(server)
-
-        async def connect(*_: object, **__: object) -> ApiClient:
-            return api
-
-        monkeypatch.setattr(WIRING, "connect", connect)
+        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):

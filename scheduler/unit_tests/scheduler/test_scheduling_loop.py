@@ -12,7 +12,6 @@ import pytest
 
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
-from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest, ScheduledCondition
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.cluster import Cluster
     from gpu_scheduler.core.decision import Decision
+    from gpu_scheduler.core.ledger.ledger import Ledger
 
 ONE_GPU = "0=node1:0\n"
 # Another workload's map that names the same GPU.
@@ -157,49 +157,6 @@ async def test_a_gpu_is_held_until_its_bind_is_answered() -> None:
         assert loop.event_recorder.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
 
 
-async def test_without_assume_the_gpu_would_be_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter-proof: with assume made a no-op, both pods are bound. So the test above can fail."""
-    monkeypatch.setattr(Ledger, "assume", lambda *_: None)
-    async with looping() as loop:
-        loop.binder.hold = asyncio.Event()
-        loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
-        await loop.settle()
-        loop.binder.hold.set()
-
-        assert loop.binder.names() == ["a-0", "b-0"]
-
-
-async def test_a_freed_gpu_requeues_the_pod_that_waits_for_it() -> None:
-    """The scheduler does not poll: the holder's deletion requeues the next pod, at once if it has waited long."""
-    async with looping() as loop:
-        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
-        loop.see(bound(first), second)
-        await loop.settle()
-        await loop.later(100)
-        assert loop.binder.names() == []
-
-        loop.scheduler.pods.forgotten(first)
-        await loop.settle()
-
-        assert loop.binder.names() == ["b-0"]
-
-
-async def test_a_terminating_pod_still_holds_its_gpu() -> None:
-    """Its containers may still compute. The message says since when it is terminating."""
-    async with looping() as loop:
-        first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
-        loop.see(bound(first), second)
-        await loop.settle()
-
-        loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
-        await loop.settle()
-        assert len(loop.event_recorder.recorded) == 1
-        await loop.later(1)
-
-        assert loop.binder.names() == []
-        assert "terminating since 2026-11-20T08:30:00Z" in loop.event_recorder.notes("b-0")[-1]
-
-
 @pytest.mark.promise("text-14")
 async def test_a_message_is_written_anew_only_for_another_first_holder() -> None:
     """Twenty holders of other GPUs of the line come and go. The waiting pod's text is written once, then once more."""
@@ -310,21 +267,6 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
         assert await loop.scheduler.drain(0)
 
 
-async def test_the_deletion_of_the_pod_settles_an_unknown_outcome() -> None:
-    """A deleted pod can't be bound any more. The next pod gets its GPU."""
-    async with looping(Unknown("time-out"), Unknown("time-out")) as loop:
-        first = pod("a-0", ONE_GPU)
-        loop.see(first, pod("b-0", SAME_GPU))
-        await loop.settle()
-        await loop.later(100)
-        assert loop.binder.names() == ["a-0", "a-0"]
-
-        loop.scheduler.pods.forgotten(first)
-        await loop.settle()
-
-        assert loop.binder.names()[-1] == "b-0"
-
-
 async def test_an_unexpected_error_counts_as_unknown() -> None:
     """A fault of our own must not free a GPU either."""
     async with looping(RuntimeError("a bug")) as loop:
@@ -378,22 +320,6 @@ async def test_a_dropped_bind_is_not_reported() -> None:
 
         assert loop.event_recorder.recorded == []
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
-
-
-async def test_a_pod_that_another_scheduler_bound_keeps_its_node() -> None:
-    """The ledger follows the watch, not our own dropped bind."""
-    async with looping(Dropped("bound elsewhere")) as loop:
-        loop.binder.hold = asyncio.Event()
-        first = pod("a-0", ONE_GPU)
-        loop.see(first)
-        await loop.settle()
-
-        loop.see(bound(first, "node2"))
-        loop.binder.hold.set()
-        await loop.settle()
-
-        (holder,) = loop.scheduler.ledger
-        assert (holder.node, holder.assumed) == ("node2", False)
 
 
 @pytest.mark.promise("text-8")
@@ -539,23 +465,6 @@ async def test_nothing_is_decided_after_the_stop() -> None:
         assert loop.binder.sent == []
 
 
-async def test_a_recreated_pod_is_a_pod_of_its_own() -> None:
-    """Same name, new uid: the old one's bind says nothing about the new one."""
-    async with looping() as loop:
-        loop.binder.hold = asyncio.Event()
-        old = pod("a-0", ONE_GPU)
-        loop.see(old)
-        await loop.settle()
-        loop.scheduler.pods.forgotten(old)
-        loop.see(replace(old, ref=replace(old.ref, uid="another")))
-        await loop.settle()
-        loop.binder.hold.set()
-        await loop.settle()
-
-        assert [bind.pod.uid for bind in loop.binder.sent] == [old.ref.uid, "another"]
-        assert loop.scheduler.ledger.holds("another")
-
-
 @pytest.mark.promise("lead-5")
 async def test_a_gpu_held_twice_against_the_rules_is_reported_to_both() -> None:
     """Only another writer can cause it. Both pods get one event."""
@@ -677,18 +586,6 @@ async def test_the_audit_restores_a_lost_entry(lose: Callable[[Ledger, str], obj
         assert loop.binder.names() == ["b-1"]
 
 
-async def test_a_sound_ledger_is_left_alone() -> None:
-    """The audit of a busy cluster repairs nothing: binds in flight and unconfirmed binds are no corruption."""
-    async with looping(Bound(), Unknown("time-out")) as loop:
-        loop.see(
-            pod("a-0", ONE_GPU), pod("b-1", SAME_GPU), pod("c-0", ONE_GPU), bound(pod("d-3", "3=node2:0"), "node2")
-        )
-        for _ in range(3):
-            await loop.later(300)
-
-        assert loop.recorder.repairs == []
-
-
 CLAIM = VolumeClaim("default", "data", storage_class="local")
 
 
@@ -765,21 +662,6 @@ async def test_foreign_pods_count_against_a_nodes_resources() -> None:
         await loop.settle()
 
         assert loop.binder.names() == ["a-0"]
-
-
-async def test_a_reason_whose_numbers_change_is_not_reported_again() -> None:
-    """The reason is the same. New numbers would cost two writes for each pod that comes or goes."""
-    async with looping() as loop:
-        loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 9000})))
-        for number in range(3):
-            other = ForeignPod(
-                PodRef("other", f"web-{number}", f"uid-{number}"), "node1", ResourceRequest({"cpu": 100 * number})
-            )
-            loop.scheduler.cache.foreign_pods.applied(other)
-            await loop.later(301)
-
-        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
-        assert len(loop.event_recorder.recorded) == 1
 
 
 async def test_an_index_that_failed_to_bind_stays_claimed() -> None:

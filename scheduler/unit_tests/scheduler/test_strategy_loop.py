@@ -81,18 +81,6 @@ async def test_a_freed_gpu_goes_to_the_highest_priority() -> None:
         assert loop.binder.names() == ["first", "high", "middle", "middle-too", "low"]
 
 
-async def test_priority_orders_pods_that_come_at_once() -> None:
-    """The queue pops the highest priority first, whatever the order of arrival. A pod with a map has priority 0."""
-    async with looping() as loop:
-        apply_nodes(loop, gpu_node("node1", 4))
-        loop.scheduler.settings.applied("priority")
-        for each in (asking("low", priority="-1"), pod("a-0", "0=node2:0"), asking("high", priority="1")):
-            loop.see(each)
-        await loop.settle()
-
-        assert loop.binder.names() == ["high", "a-0", "low"]
-
-
 def created(at: str, given: Pod) -> Pod:
     """Return the pod with this time of creation on one day."""
     return replace(given, created=f"2026-11-24T{at}:00Z")
