@@ -147,30 +147,3 @@ def test_a_pod_costs_the_same(small: tuple[int, ...], large: tuple[int, ...]) ->
     with cluster(*large) as many:
         assert same(costs(many, mapped), little[0])
         assert same(costs(many, counting), little[1])
-
-
-def in_list(names: list[str]) -> bool:
-    return "somebody" in names
-
-
-SCANS: dict[str, Callable[[list[str]], object]] = {
-    "a copy": list,
-    "a set": set,
-    "sorted": sorted,
-    "a search": in_list,
-    "the greatest": max,
-}
-
-
-@pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
-def test_a_scan_over_all_pods_is_noticed(scan: Callable[[list[str]], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter-proof: with a scan over all pods, even in C, a pod's cost grows."""
-    found = []
-    for pods in (100, 2_000):
-        with cluster(200, pods) as made:
-            # A copy is small beside the memory of the tests that ran before in the process; all others cost more.
-            names = (20 if scan is list else 1) * list(made.scheduler.pod_states)
-            monkeypatch.setattr(made.scheduler.settings, "priority_of", lambda _, names=names: scan(names) and 0)
-            found.append(costs(made, mapped))
-
-    assert not same(found[1], found[0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.cluster import Cluster
-from gpu_scheduler.core.cluster_events import AnyIndexFreed, DeviceChanged
+from gpu_scheduler.core.cluster_events import AnyIndexFreed
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim, Volumes
@@ -34,7 +34,6 @@ from unit_tests.core.build import (
 
 TEXT = "0=node1:0\n1=node2:1\n2=node3:2"
 OLD, NEW = (Owner("ReplicaSet", f"web-{version}") for version in ("5d9f7c", "2456789"))
-JOB = Owner("Job", "sweep")
 
 
 def replica(suffix: str, text: str = TEXT, *, owner: Owner = OLD, **others: object) -> Pod:
@@ -59,7 +58,6 @@ SECOND = on(replica("bbbbb"), "node2", 1, "1")
 THIRD = on(replica("ccccc"), "node3", 2, "2")
 OTHER_WORKLOAD = running("other-0", "node1", "0=node1:0")
 CLAIMING = replica("zzzzz", annotations={"agentaflow.gpu/index": "0"})
-DELETED_CLAIMING = replace(CLAIMING, deleting_since="2026-11-21T01:00:00Z")
 TERMINATING = replace(FIRST, deleting_since="2026-11-21T01:00:00Z")
 
 TAKEN = {
@@ -128,11 +126,6 @@ def test_a_bound_pod_keeps_its_index() -> None:
         assert decision.placement.index == 1
 
 
-FULL = "every index of the map (3 lines) is held or claimed"
-REMEDY = (
-    "run fewer replicas than the map has lines; in a rolling update the old pod must go first: maxUnavailable of at "
-    "least 1, OnDelete or Recreate where lines swap GPUs, or a spare line in the map"
-)
 NONE_FREE = {
     "the holder of the lowest line is named": (
         (THIRD, SECOND, FIRST),
@@ -190,14 +183,6 @@ def test_at_most_three_holders_of_indices_are_named(lines: int, more: str) -> No
     assert decision.topic == first
 
 
-def test_a_message_says_line_for_a_map_of_one_line() -> None:
-    """The text is "1 line", not "1 lines"."""
-    decision = decided(pod("b", "0=node1:0", owner=None), ledger(running("a-0", "node1", "0=node1:0", owner=None)))
-
-    assert isinstance(decision, Wait)
-    says(decision.message, "NoFreeIndex", "1 line", "index 0")
-
-
 @pytest.mark.promise("index-13")
 def test_a_pod_without_a_feasible_line_reports_the_lowest_free_line() -> None:
     """The pod waits for events of every line: it takes the line that becomes feasible first."""
@@ -215,66 +200,6 @@ def test_a_pod_without_a_feasible_line_reports_the_lowest_free_line() -> None:
     for repaired in (node("node2"), node("node3")):
         assert known.apply(repaired) & decision.cured_by
     assert held.forget(FIRST.ref.uid) & decision.cured_by
-
-
-def test_a_pod_waits_for_the_events_of_every_free_line() -> None:
-    """One line's GPU is held by another workload, the nodes of two lines do not exist."""
-    known = nodes(node("node1"))
-    decision = decided(replica("ddddd"), ledger(OTHER_WORKLOAD, known=known), known)
-
-    assert isinstance(decision, Wait)
-    assert decision.reason is Reason.GPU_HELD
-    assert {DeviceChanged("node1", "0"), exists("node1"), exists("node2"), exists("node3")} <= decision.cured_by
-
-
-DYNAMIC = {
-    "a Deployment's pod": replica("ddddd"),
-    "a ReplicaSet's hash and a suffix that happen to be all digits": replica("24567", owner=NEW),
-    "a bare pod with a generated name of digits": pod("run-24567", TEXT, owner=None, generate_name="run-"),
-    "a name without a number": pod("train", TEXT, owner=None),
-    "a Job's pod with a generated name": pod("sweep-24567", TEXT, owner=JOB, generate_name="sweep-"),
-    "a replica of Kubeflow": pod(
-        "train-worker-2",
-        TEXT,
-        labels={"training.kubeflow.org/replica-type": "worker", "batch.kubernetes.io/job-completion-index": "2"},
-    ),
-}
-
-
-@pytest.mark.parametrize("pending", DYNAMIC.values(), ids=DYNAMIC)
-def test_pods_without_an_index_take_any_line(pending: Pod) -> None:
-    """Digits that a controller generated are no index."""
-    decision = decided(pending)
-
-    assert isinstance(decision, Bind)
-    assert decision.placement.index == 0
-
-
-STATIC = {
-    "a name that a user chose": (pod("train-2", TEXT, owner=None), 2),
-    "a replica of Kubeflow with our annotation": (
-        pod(
-            "train-worker-0",
-            TEXT,
-            labels={"training.kubeflow.org/replica-type": "worker"},
-            annotations={"agentaflow.gpu/index": "2"},
-        ),
-        2,
-    ),
-    "a pod of a Job that counts its completions": (
-        pod("sweep-1-24567", TEXT, owner=JOB, labels={"batch.kubernetes.io/job-completion-index": "1"}),
-        1,
-    ),
-}
-
-
-@pytest.mark.parametrize(("pending", "index"), STATIC.values(), ids=STATIC)
-def test_pods_with_an_index_take_its_line_only(pending: Pod, index: int) -> None:
-    """The other lines are free, and the pod does not take one of them."""
-    decision = decided(pending)
-
-    assert isinstance(decision, Bind)
-    assert decision.placement.index == index
 
 
 def test_kubeflows_masters_and_workers_are_one_workload() -> None:

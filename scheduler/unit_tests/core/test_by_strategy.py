@@ -13,7 +13,7 @@ from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
 from tests.messages import says
 from unit_tests.core.asking import ClusterState, asking, having, words
-from unit_tests.core.build import FIELD_REF, PCI, container, node, pod, running, visible
+from unit_tests.core.build import FIELD_REF, PCI, container, node, running, visible
 
 UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in range(4))
 KNOWN = Inventory(tuple(Device(index, uuid, (), "A100", 40960) for index, uuid in enumerate(UUIDS)))
@@ -76,34 +76,6 @@ def test_the_strategy_of_a_pod_overrides_the_strategy_of_the_cluster() -> None:
     assert state.where(asking(name="a", scheduling_strategy="best_fit")) == "node2:0"
     state.end(asking(name="a"))
     assert state.where(asking(name="b")) == "node1:0"
-
-
-def test_a_limit_with_a_strategy_is_a_count() -> None:
-    """The limit has the meaning of annotation count."""
-    given = pod("a", None, owner=None, annotations=words(scheduling_strategy="best_fit"), gpu_limits=(("main", 2),))
-
-    assert ClusterState(having()).where(given) == "node1:0,1"
-
-
-def test_maps_and_counts_have_one_ledger() -> None:
-    """A pod with a map cannot get a device that a strategy assigned, and the reverse."""
-    state = ClusterState(having("node1", 1, 1))
-    by_map = pod("train-0", "0=node1:0")
-    assert state.where(asking()) == "node1:0"
-    decision = state.decide(by_map)
-    assert isinstance(decision, Wait)
-    says(decision.message, "GpuHeld", "GPU 0", "node1", "default/train")
-    state.end(asking())
-    state.place(by_map)
-    assert state.where(asking()) == "node1:1"
-
-
-def test_an_assumed_pod_is_not_decided_again() -> None:
-    """A pod has one bind in flight at most."""
-    state = ClusterState(having())
-    state.place(asking(), confirmed=False)
-
-    assert state.decide(asking()) is None
 
 
 DATA = VolumeClaim("default", "data", volume="data")

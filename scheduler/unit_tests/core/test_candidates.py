@@ -318,47 +318,10 @@ def test_rankings_of_deleted_pods_are_dropped() -> None:
     assert state.cluster.candidates.pop_events() == frozenset()
 
 
-def test_one_event_requeues_all_pods_of_a_class() -> None:
-    """Pods of one equivalence class wait for one event; a pod that waits again after the event gets a new one."""
-    state = ClusterState(having("node1", 1))
-    pods = [asking(name=name) for name in "abc"]
-    state.place(pods[0])
-    first, second = map(state.wait, pods[1:])
-    assert first.cured_by == second.cured_by
-    assert state.cluster.candidates.pop_events() == frozenset()
-
-    state.end(pods[0])
-    assert state.cluster.candidates.pop_events() == first.cured_by
-    assert state.cluster.candidates.pop_events() == frozenset()
-    state.place(pods[1])
-    assert state.cluster.candidates.pop_events() == frozenset()
-    again = state.wait(pods[2])
-    state.end(pods[1])
-    assert state.cluster.candidates.pop_events() == again.cured_by
-
-
 def fill_node2(state: ClusterState) -> None:
     """Apply node2, which has a free GPU and no place for another pod."""
     state.ledger.apply_foreign_pod(ForeignPod(PodRef("other", "a", "a"), "node2", ResourceRequest()))
     state.apply_nodes(having("node2", 1, allocatable={"pods": 1}))
-
-
-def test_another_reason_requeues_the_pods_that_wait() -> None:
-    """The same reason with other numbers requeues no pod."""
-    state = ClusterState(having("node1", 1), strategy=Strategy.BEST_FIT)
-    state.place(asking(name="a"))
-    wait = state.wait(asking(name="b"))
-    state.apply_nodes(having("node2", 1, unschedulable=True), having("node3"))
-    state.forget_node("node3")
-    assert state.cluster.candidates.pop_events() == frozenset()
-    fill_node2(state)
-    assert state.cluster.candidates.pop_events() == wait.cured_by
-    wait = state.wait(asking(name="b"))
-    assert wait.reason is Reason.INSUFFICIENT_RESOURCES
-    state.forget_node("node2")
-    assert state.cluster.candidates.pop_events() == wait.cured_by
-    wait = state.wait(asking(name="b"))
-    assert wait.reason is Reason.NOT_ENOUGH_GPUS
 
 
 def test_a_pod_that_begins_to_wait_takes_no_event_from_others() -> None:

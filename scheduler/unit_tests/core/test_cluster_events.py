@@ -13,7 +13,7 @@ from gpu_scheduler.core.cluster_events import (
     NodeChanged,
     ResourceFreed,
 )
-from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.decision import Refuse, Wait
 from gpu_scheduler.core.filters.environment import BY_FIELD
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import counted
@@ -124,15 +124,6 @@ def test_a_message_has_the_numbers_of_too_few_devices() -> None:
     says(decision.topic, "NotEnoughGpus", "2", "nvidia.com/gpu", "node1")
 
 
-def test_a_message_about_a_missing_device_plugin_names_it() -> None:
-    """While a device plugin restarts, its node has no devices: not the pod is to be changed, but the plugin to run."""
-    restarting = node("node1", advertised=0, allocatable={"nvidia.com/gpu": 0})
-    decision = decided(limited("more-0", 2), ledger(known=nodes(restarting)), nodes(restarting))
-
-    assert isinstance(decision, Wait)
-    says(decision.message, "NotEnoughGpus", "2", "nvidia.com/gpu", "node1", "0")
-
-
 def test_every_holder_of_a_device_must_share() -> None:
     """One holder opted in to sharing, the other did not."""
     willing = running("a-0", "node1", ONE_LINE, owner=OTHER, annotations=SHARING)
@@ -201,14 +192,6 @@ def test_gt_and_lt_compare_64_bit_numbers(number: str) -> None:
     assert not any(each.holds({"age": beyond}) for each in either)
 
 
-def test_a_pod_takes_the_second_line_when_the_first_is_infeasible() -> None:
-    """The node of the first line does not exist."""
-    decision = decided(pod("any-x", "0=node9:1\n1=node1:2", owner=Owner("Job", "any")))
-
-    assert isinstance(decision, Bind)
-    assert decision.placement.index == 1
-
-
 WRONG_LINES = {
     "no line at all": "node1 gets 2",
     "no index before the equals sign": "x=node1:2",
@@ -226,17 +209,6 @@ def test_a_refusal_quotes_the_wrong_line(line: str) -> None:
     assert isinstance(decision, Refuse)
     assert "line 2" in decision.message
     assert f'"{line}"' in decision.message
-
-
-def test_a_pod_with_the_annotation_has_no_drift() -> None:
-    """Drift counts bound pods that read an annotation which they do not have."""
-    reading = {"owner": None, "containers": (container(BY_FIELD),)}
-    known = ledger(
-        running("has-0", "node1", ONE_LINE, annotations={"agentaflow.gpu/assigned-devices": "2"}, **reading),
-        running("drifting-0", "node1", ONE_LINE, **reading),
-    )
-
-    assert known.drift() == 1
 
 
 def test_an_invalid_index_annotation_holds_no_index() -> None:

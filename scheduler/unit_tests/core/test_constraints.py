@@ -42,39 +42,6 @@ def test_one_toleration_is_enough() -> None:
 
 LABELS = {"zone": "a", "gpus": "8", "size": "-3", "empty": "", "huge": "9223372036854775808"}
 
-HOLDS = {
-    "the label has one of the values": (NodeSelectorRequirement("zone", "In", ("b", "a")), True),
-    "the label has none of the values": (NodeSelectorRequirement("zone", "In", ("b",)), False),
-    "a missing label is in no list of values": (NodeSelectorRequirement("rack", "In", ("a",)), False),
-    "In without values never holds": (NodeSelectorRequirement("zone", "In"), False),
-    "an empty value is a value": (NodeSelectorRequirement("empty", "In", ("",)), True),
-    "NotIn holds for a label with another value": (NodeSelectorRequirement("zone", "NotIn", ("b", "c")), True),
-    "NotIn fails for a label with one of the values": (NodeSelectorRequirement("zone", "NotIn", ("a",)), False),
-    "NotIn holds for a missing label": (NodeSelectorRequirement("rack", "NotIn", ("a",)), True),
-    "NotIn without values never holds": (NodeSelectorRequirement("zone", "NotIn"), False),
-    "a label exists": (NodeSelectorRequirement("empty", "Exists"), True),
-    "a missing label does not exist": (NodeSelectorRequirement("rack", "Exists"), False),
-    "DoesNotExist holds for a missing label": (NodeSelectorRequirement("rack", "DoesNotExist"), True),
-    "DoesNotExist fails for a label that exists": (NodeSelectorRequirement("empty", "DoesNotExist"), False),
-    "more than seven": (NodeSelectorRequirement("gpus", "Gt", ("7",)), True),
-    "more than eight": (NodeSelectorRequirement("gpus", "Gt", ("8",)), False),
-    "less than nine": (NodeSelectorRequirement("gpus", "Lt", ("9",)), True),
-    "less than eight": (NodeSelectorRequirement("gpus", "Lt", ("8",)), False),
-    "a number with a sign": (NodeSelectorRequirement("size", "Lt", ("-2",)), True),
-    "a word is not more than a number": (NodeSelectorRequirement("zone", "Gt", ("1",)), False),
-    "a number is not less than a word": (NodeSelectorRequirement("gpus", "Lt", ("many",)), False),
-    "a missing label is not more than a number": (NodeSelectorRequirement("rack", "Gt", ("1",)), False),
-    "a number is compared with one number only": (NodeSelectorRequirement("gpus", "Gt", ("1", "2")), False),
-    "a value of more than 64 bits is no number": (NodeSelectorRequirement("huge", "Gt", ("1",)), False),
-    "an unknown operator": (NodeSelectorRequirement("zone", "Matches", ("a",)), False),
-}
-
-
-@pytest.mark.parametrize(("requirement", "holds"), HOLDS.values(), ids=HOLDS)
-def test_a_requirement_holds_for_labels(requirement: NodeSelectorRequirement, holds: bool) -> None:  # noqa: FBT001 - a table's column
-    """Operators have the meaning of kube-scheduler; a requirement that kube-scheduler refuses never holds."""
-    assert holds is requirement.holds(LABELS)
-
 
 MATCHES = {
     "all expressions hold": (

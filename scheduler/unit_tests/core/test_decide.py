@@ -6,7 +6,7 @@ from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.nodes.nodes import Nodes
-from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Reason
 from tests.messages import says, text_of
@@ -110,22 +110,6 @@ TEXT_FAULTS = {
         pod("train-1", "0=node1:0\n1=node9:x"),
         ("MapInvalid", "line 2", '"1=node9:x"', "1=node2:0,1", "gpu-scheduling-map"),
     ),
-    "an index that is no number": (
-        pod("train-1", annotations={"agentaflow.gpu/index": "one"}),
-        ("IndexUnknown", '"one"', "2147483647", 'agentaflow.gpu/index: "0"'),
-    ),
-    "an index that the map does not have": (
-        pod("train-7"),
-        ("IndexNotInMap", "index 7", "0-4", "7=node1:0"),
-    ),
-    "an index that a map with gaps does not have": (
-        pod("train-7", "0=a:0\n2=a:1\n3=a:2\n9=a:3"),
-        ("IndexNotInMap", "index 7", "2-3", "9", "7=node1:0"),
-    ),
-    "a count that is invalid": (
-        pod("train-0", None, annotations={"agentaflow.gpu/count": "-1"}),
-        ("RequestInvalid", '"-1"', "1024", 'agentaflow.gpu/count: "1"'),
-    ),
     "a container that sets its devices itself": (
         pod("train-1", containers=(container((visible("7"), PCI)),)),
         ("EnvConflict", 'CUDA_VISIBLE_DEVICES="2"', '"main"', '"7"', "agentaflow.gpu/keep-env"),
@@ -180,26 +164,6 @@ def test_the_bind_gate_holds_back_a_pod(containers: tuple[Container, ...], said:
 
     assert isinstance(decision, Wait | Refuse)
     says(decision.message, *said)
-
-
-NOT_KEPT = {
-    "an abbreviated UUID": (visible("GPU-8f5b1c3e"), PCI),
-    "an expansion": (visible("$(FOO)"), PCI),
-    "a source": (replace(visible("2"), value=None), PCI),
-    "another order, in which numbers mean other devices": (visible("2"), replace(PCI, value="FASTEST_FIRST")),
-}
-
-
-@pytest.mark.parametrize("kind", ContainerKind)
-@pytest.mark.parametrize("env", NOT_KEPT.values(), ids=NOT_KEPT)
-def test_the_bind_gate_refuses_kept_values_that_name_no_devices(env: tuple[EnvVar, ...], kind: ContainerKind) -> None:
-    """keep-env keeps only devices that the ledger can record, in every kind of container."""
-    containers = (container((visible("2"), PCI)), container(env, kind, 0, "side"))
-    decision = decided(pod("train-1", annotations=KEEP, containers=containers))
-
-    assert isinstance(decision, Refuse)
-    says(decision.message, "EnvConflict")
-    assert ' in container "side": ' in decision.message
 
 
 def test_the_bind_gate_accepts_a_debug_container_with_the_kept_devices() -> None:

@@ -1,7 +1,6 @@
 """Which pod holds which device, by whatever name of the device."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -111,94 +110,6 @@ def test_devices_of_two_nodes_do_not_overlap() -> None:
     assert table(holder("a", "0,1")).rivals("node2", "0") == ()
 
 
-def test_rivals_are_in_order_of_their_names() -> None:
-    """The order makes every replica name the same pod first."""
-    first, second, third = holder("a", "0", index=0), holder("b", GPU_0, index=1), holder("c", f"{GPU_1},1", index=2)
-
-    assert table(third, second, first, inventory=FULL).rivals("node1", "0") == (first, second)
-
-
-CHANGED = {
-    "names that could not be compared are two devices": (None, FULL, "0", GPU_1, True, False),
-    "names that could not be compared are one device": (None, FULL, "0", GPU_0, True, True),
-    "a count alone has no UUIDs": (None, COUNTED, "0", GPU_1, True, True),
-    "without its inventory names cannot be compared any more": (FULL, None, "0", GPU_1, False, True),
-    "devices that swap their indices": (
-        FULL,
-        Inventory((Device(0, GPU_1), Device(1, GPU_0))),
-        "0",
-        GPU_1,
-        False,
-        True,
-    ),
-    "a device that is removed": (FULL, Inventory((Device(0, GPU_0),)), GPU_1, "0", False, True),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "held", "asked", "first", "then"), CHANGED.values(), ids=CHANGED)
-def test_rivals_follow_a_changed_inventory(  # noqa: PLR0913, PLR0917 - a row of the table
-    before: Inventory | None,
-    after: Inventory | None,
-    held: str,
-    asked: str,
-    first: bool,  # noqa: FBT001
-    then: bool,  # noqa: FBT001
-) -> None:
-    """A pod holds the devices that it names; the current inventory says which other names they exclude."""
-    devices = table(holder("a", held), inventory=before)
-    answers = [bool(devices.rivals("node1", asked))]
-    devices.apply_node(Node("node1", inventory=after))
-
-    assert [*answers, bool(devices.rivals("node1", asked))] == [first, then]
-
-
-def test_a_new_inventory_requeues_the_pods_that_wait_for_its_devices() -> None:
-    """The events are those of every held device and of the node as a whole; the same inventory causes no event."""
-    devices = table(holder("a", "0"), holder("b", "1"))
-
-    assert devices.apply_node(Node("node1", inventory=FULL)) == {
-        DeviceChanged("node1", device) for device in ("", "0", "1")
-    }
-    assert devices.apply_node(Node("node1", inventory=FULL)) == frozenset()
-    assert devices.apply_node(Node("node1")) == {DeviceChanged("node1", device) for device in ("", "0", "1")}
-
-
-FREED = {
-    "a device by number": (None, holder("a", "0"), {"", "0"}),
-    "a device by UUID, without an inventory": (None, holder("a", GPU_0), {"", GPU_0}),
-    "a device by UUID": (FULL, holder("a", GPU_1), {"", "1"}),
-    "two MIG devices of one GPU": (FULL, holder("a", f"{MIG_1A},{MIG_1B}"), {"", "1"}),
-    "two devices": (FULL, holder("a", f"{GPU_0},1"), {"", "0", "1"}),
-    "no device": (FULL, holder("a", ""), set()),
-}
-
-
-@pytest.mark.parametrize(("inventory", "given", "keys"), FREED.values(), ids=FREED)
-def test_freed_devices_requeue_the_pods_that_wait_for_them(
-    inventory: Inventory | None, given: Hold, keys: set[str]
-) -> None:
-    """The event has the device's key, by whatever name the pods requested it; an observer's end causes no event."""
-    devices = table(inventory=inventory)
-    empty = dict(devices.entries())
-    devices.put(given)
-
-    cured_by = {DeviceChanged("node1", key) for key in keys} | ({QuotaChanged("default")} if keys else set())
-    assert cured_by == devices.drop(given)
-    assert empty == dict(devices.entries())
-
-
-def test_a_pod_keeps_its_devices_when_its_node_is_deleted() -> None:
-    """The pod still exists and holds its devices; after its end no entry is left."""
-    has = holder("a", "0")
-    devices = table(has, inventory=FULL)
-    devices.apply_node(Node("node1"))
-    rivals = devices.rivals("node1", "0")
-    devices.drop(has)
-
-    assert rivals == (has,)
-    assert list(devices.entries()) == []
-
-
 def test_names_of_one_device_have_one_key() -> None:
     """Index, UUID and MIG device of a GPU have its key; an unknown name is a key of its own."""
     devices = table(inventory=FULL)
@@ -220,120 +131,12 @@ def test_a_limit_on_a_node_with_a_plugin_names_no_devices() -> None:
     assert devices.drop(plugged) == {QuotaChanged("default")}
 
 
-def test_a_pod_with_a_limit_follows_a_plugin_that_comes_and_goes() -> None:
-    """The pod holds its devices by name while the node has no plugin."""
-    has = holder("a", "0", limit=1)
-    devices = table(has)
-    before = devices.named_holder("node1")
-    cured_by = devices.apply_node(Node("node1", advertised=4))
-
-    assert (before, devices.named_holder("node1")) == (has, None)
-    assert cured_by == {DeviceChanged("node1", ""), DeviceChanged("node1", "0")}
-    devices.apply_node(Node("node1"))
-    assert devices.named_holder("node1") == has
-
-
-def test_the_named_holder_is_the_first_by_name() -> None:
-    """The order in which the pods were recorded does not matter."""
-    assert table(holder("b", "1"), holder("a", "0")).named_holder("node1") == holder("a", "0")
-
-
 A, B = holder("a", "0", index=0), holder("b", "0", index=1)
-PART = holder("a", "0", workload=None, named=False, memory=4096, shared=True)
-SHARED = {
-    "two lines of one map": (FULL, A, B, "0", SAME, True),
-    "one line twice": (FULL, A, replace(B, index=0), "0", SAME, False),
-    "two workloads": (FULL, A, replace(B, workload=OTHER), "0", SAME, False),
-    "two pods without a map": (FULL, replace(A, workload=None), replace(B, workload=None), "0", SAME, False),
-    "a holder without a map": (FULL, A, replace(B, workload=None), "0", SAME, False),
-    "two lines that name the device differently": (FULL, A, holder("b", GPU_0, index=1), "0", SAME, True),
-    "two lines that may name the device differently": (None, A, holder("b", GPU_0, index=1), "0", SAME, False),
-    "a line with the whole GPU, and a line with a MIG device": (
-        FULL,
-        holder("a", "1", index=0),
-        holder("b", MIG_1A, index=1),
-        "1",
-        SAME,
-        False,
-    ),
-    "a line with a MIG device, and a line with the whole GPU": (
-        FULL,
-        holder("a", MIG_1A, index=0),
-        holder("b", "1", index=1),
-        MIG_1A,
-        SAME,
-        False,
-    ),
-    "two lines with one MIG device": (FULL, holder("a", MIG_1A), holder("b", MIG_1A, index=1), MIG_1A, SAME, True),
-    "a device that the first holds outside its line": (FULL, replace(A, named=()), B, "0", SAME, False),
-    "a device that the second holds outside its line": (FULL, A, replace(B, named=()), "0", SAME, False),
-    "both opted in": (FULL, replace(A, sharing_any=True), replace(B, workload=None, sharing_any=True), "0", SAME, True),
-    "one opted in": (FULL, replace(A, sharing_any=True), replace(B, workload=OTHER), "0", SAME, False),
-    "both placed by strategy to share": (FULL, PART, replace(PART, ref=B.ref), "0", SAME, True),
-    "one of them placed by strategy to share": (FULL, PART, B, "0", SAME, False),
-    "the operator forbids all, and both were placed to share": (FULL, PART, replace(PART, ref=B.ref), "0", NONE, False),
-    "the operator allows all": (FULL, A, replace(B, workload=None), "0", ANY, True),
-    "the operator forbids all": (FULL, A, B, "0", NONE, False),
-    "the operator forbids all, and both opted in": (
-        FULL,
-        replace(A, sharing_any=True),
-        replace(B, sharing_any=True),
-        "0",
-        NONE,
-        False,
-    ),
-}
-
-
-@pytest.mark.parametrize(("inventory", "one", "other", "device", "sharing", "allowed"), SHARED.values(), ids=SHARED)
-def test_two_pods_may_share_a_device(  # noqa: PLR0913, PLR0917 - a row of the table
-    inventory: Inventory | None,
-    one: Hold,
-    other: Hold,
-    device: str,
-    sharing: Sharing,
-    allowed: bool,  # noqa: FBT001
-) -> None:
-    """Two pods share a device if two lines of their map name it, both opt in, or the operator allows it."""
-    assert allowed == table(one, other, inventory=inventory).may_share(one, other, device, sharing)
-
-
-HOLDERS_OF = {
-    "no pod": ([], 0, ""),
-    "two pods": ([holder("a", "0"), holder("b", "1,0")], 0, "ab"),
-    "not a pod with another device": ([holder("a", "0")], 1, ""),
-    "a pod that holds its UUID": ([holder("a", GPU_0)], 0, "a"),
-    "one pod that holds two of its names": ([holder("a", f"0,{GPU_0}")], 0, "a"),
-    "two pods that hold its MIG devices": ([holder("a", MIG_1A), holder("b", MIG_1B)], 1, "ab"),
-    "a pod that holds a name that may mean it": ([holder("a", GPU_9), holder("b", "0")], 0, "ab"),
-    "not a pod on another node": ([holder("a", "0", "node2")], 0, ""),
-}
-
-
-@pytest.mark.parametrize(("holders", "index", "names"), HOLDERS_OF.values(), ids=HOLDERS_OF)
-def test_a_device_has_holders(holders: list[Hold], index: int, names: str) -> None:
-    """The result is the same for one device and for all devices of the node, and for every name of the device."""
-    devices = table(*holders, inventory=FULL)
-    expected = {f"uid-{name}" for name in names}
-
-    assert expected == set(devices.holders_of("node1", index))
-    assert expected == set(devices.held("node1").get(str(index), {}))
 
 
 def test_a_device_of_an_unknown_node_has_no_holders() -> None:
     """The node has neither pods nor an inventory."""
     assert (Devices().holders_of("node1", 0), Devices().held("node1"), Devices().newest()) == ({}, {}, None)
-
-
-def test_the_newest_hold_is_the_last_one_that_still_exists() -> None:
-    """The order is over all nodes, and a changed inventory does not change it."""
-    first, last = (replace(holder(name, "0", node), assumed=True) for name, node in (("b", "node1"), ("a", "node2")))
-    devices = table(first, last)
-    devices.apply_node(Node("node1", inventory=FULL))
-    newest = devices.newest()
-    devices.drop(last)
-
-    assert (newest, devices.newest()) == (last, first)
 
 
 def test_lines_may_share_a_device_of_an_unknown_node() -> None:
@@ -365,17 +168,6 @@ def test_a_conflict_names_the_device(inventory: Inventory | None, one: Hold, oth
     found = table(other, one, inventory=inventory).conflicts(SAME)
 
     assert [(each.first, each.second, each.device) for each in found] == ([(one, other, device)] if device else [])
-
-
-def test_a_conflict_follows_the_inventory() -> None:
-    """The inventory says that two names mean one device: both pods are reported, although no pod is at fault."""
-    devices = table(holder("a", "0"), holder("b", GPU_0))
-    counts = [len(devices.conflicts(SAME))]
-    for inventory in (FULL, None):
-        devices.apply_node(Node("node1", inventory=inventory))
-        counts.append(len(devices.conflicts(SAME)))
-
-    assert counts == [0, 1, 0]
 
 
 NAMES = ["0", "1", "7", GPU_0, GPU_1, GPU_9, MIG_1A, MIG_1B]

@@ -154,7 +154,7 @@ def test_a_message_names_reason_request_and_remedy(
     assert [type(event) for event in wait.cured_by] == [ClassChanged]
 
 
-FITTING, FULL = having("node2", 8000), having("node1", 8000)
+FULL = having("node1", 8000)
 FAILING = {
     "NotEnoughGpus": FULL,
     "NodeNotReady": having("node6", 8000, ready=False),
@@ -213,13 +213,3 @@ def test_a_topic_has_no_numbers_of_nodes() -> None:
     full.forget_node("node1")
     full.forget_node("node2")
     assert full.wait(asking()).topic != first.topic
-
-
-def test_devices_of_a_plugin_with_foreign_pods_are_not_free() -> None:
-    """The device plugin allocated one of the devices, and the scheduler cannot know which."""
-    state = ClusterState(having("node1", 1, 1, advertised=2, allocatable={"pods": 9, "nvidia.com/gpu": 2}))
-    state.ledger.apply_foreign_pod(
-        ForeignPod(PodRef("other", "a", "a"), "node1", ResourceRequest({"nvidia.com/gpu": 1}))
-    )
-
-    assert "1 node has such GPUs, but none is both free" in state.wait(asking()).message

@@ -366,15 +366,6 @@ def test_the_limit_of_the_namespace_is_in_the_way_at_every_node(
     assert (found.remedy is not None) == bool(expected)
 
 
-def test_an_observer_has_no_limit() -> None:
-    """It holds no device."""
-    state = ClusterState(having("node1", 1, 1))
-    found = explain(asking(2, observer="true"), state.cluster.limited(parse_limits("default: devices=1")[0]), {})
-
-    assert isinstance(found.decision, Bind)
-    assert found.of_pod == ()
-
-
 def test_a_pod_that_shares_what_its_namespace_holds_has_no_limit_in_its_way() -> None:
     """It takes no device in addition, so it is placed, and nothing is named that would keep it elsewhere."""
     state = ClusterState(having("node1", 40000, 40000))

@@ -1,9 +1,7 @@
 """Which pod holds which line of a map, and which line is free next: compared with sets, and at constant cost."""
 
 from contextlib import closing
-from functools import partial
 from itertools import islice
-from random import Random
 
 import pytest
 from hypothesis import strategies as st
@@ -27,61 +25,6 @@ def workload(*lines: int, name: str = "train") -> WorkloadKey:
 
 
 TRAIN = workload(*LINES)
-STEPS = {
-    "all lines are free, lowest first": ("", (0, 1, 2, 5, 9)),
-    "a held line is not free": ("hold 0 a", (1, 2, 5, 9)),
-    "a claimed line is not free": ("claim 1 a", (0, 2, 5, 9)),
-    "a line that is freed is free again": ("hold 0 a, hold 1 b, list, release 0 a", (0, 2, 5, 9)),
-    "a claim that is withdrawn frees the line": ("claim 0 a, list, withdraw 0 a, claim 9 b", (0, 1, 2, 5)),
-    "a line that two pods hold is free when both are deleted": ("hold 0 a, hold 0 b, list, release 0 a", (1, 2, 5, 9)),
-    "a line that is held and claimed is free when both end": ("hold 0 a, claim 0 b, list, release 0 a", (1, 2, 5, 9)),
-    "an index that the map does not have changes nothing": ("hold 3 a, hold 10 b, release 3 a", (0, 1, 2, 5, 9)),
-    "the last line is freed after all were held": (
-        "hold 0 a, hold 1 b, hold 2 c, hold 5 d, hold 9 e, list, release 9 e",
-        (9,),
-    ),
-    "freed lines are in order of index, not of time": (
-        "hold 0 a, hold 1 b, hold 2 c, hold 5 d, list, release 5 d, release 0 a, release 2 c",
-        (0, 2, 5, 9),
-    ),
-    "a line that is freed twice before a list is free once": (
-        "hold 0 a, list, release 0 a, hold 0 b, release 0 b, hold 9 c",
-        (0, 1, 2, 5),
-    ),
-    "all lines are free when all pods are deleted": ("hold 0 a, hold 1 b, list, release 0 a, release 1 b", LINES),
-}
-
-
-@pytest.mark.promise("index-17")
-@pytest.mark.parametrize(("steps", "free"), STEPS.values(), ids=STEPS)
-def test_free_lines_are_listed(steps: str, free: tuple[int, ...]) -> None:
-    """A line of the map is free when no pod holds it and no pending pod claims it; the lowest is listed first."""
-    indices = Indices()
-    for step in filter(None, steps.split(", ")):
-        action, *arguments = step.split()
-        if action == "list":
-            list(indices.free(TRAIN, MAPS[TRAIN]))
-        else:
-            getattr(indices, action)(TRAIN, int(arguments[0]), arguments[1])
-
-    assert free == tuple(indices.free(TRAIN, MAPS[TRAIN]))
-
-
-def test_holders_of_a_line_are_listed_by_uid() -> None:
-    """Holders are in the order of their holds; a claim is no hold."""
-    indices = Indices()
-    indices.hold(TRAIN, 0, "b")
-    indices.hold(TRAIN, 0, "a")
-    indices.hold(TRAIN, 0, "d")
-    indices.hold(TRAIN, 2, "e")
-    indices.claim(TRAIN, 1, "c")
-
-    assert [indices.holders(TRAIN, index) for index in (0, 1, 2, 3)] == [("b", "a", "d"), (), ("e",), ()]
-    for uid in "abd":
-        assert uid in indices.holders(TRAIN, 0)
-        indices.release(TRAIN, 0, uid)
-    assert indices.holders(TRAIN, 0) == ()
-    assert indices.holders(workload(0, name="other"), 0) == ()
 
 
 class IndicesMachine(RuleBasedStateMachine):
@@ -157,40 +100,6 @@ def entries(indices: Indices) -> list[tuple[tuple[str, WorkloadKey, int], frozen
 
 
 TestIndicesMachine = IndicesMachine.TestCase
-
-
-def next_released(round_: int, held: list[int], random: Random) -> int:
-    """Return the position of the pod to release: in one round the oldest, in the next the newest, then a random one."""
-    return (0, len(held) - 1, random.randrange(len(held)))[round_ % 3]
-
-
-def test_a_decision_costs_the_same_after_50000_pods() -> None:
-    """A map of 5,000 lines is filled and emptied repeatedly, and the cost of a decision does not grow."""
-    indices, workload_key, random = Indices(), workload(*range(5000)), Random(5)  # noqa: S311 - no secret
-    held: list[int] = []
-    # Some claims and some pods always stay, so that the pool of the workload is never dropped.
-    for index in range(100, 5000, 500):
-        indices.claim(workload_key, index, "static")
-
-    def fill_and_empty(round_: int) -> None:
-        while len(held) < 4900:
-            with closing(indices.free(workload_key, MAPS[workload_key])) as free:
-                index = next(free)
-            indices.hold(workload_key, index, "pod")
-            held.append(index)
-        while len(held) > 100:
-            indices.release(workload_key, held.pop(next_released(round_, held, random)), "pod")
-
-    costs = {}
-    for round_ in range(12):
-        turn = partial(fill_and_empty, round_)
-        if round_ in {2, 11}:
-            costs[round_] = counted(turn)
-        else:
-            turn()
-
-    assert 0 < costs[11].lines <= 1.1 * costs[2].lines
-    assert costs[11].memory <= 1.1 * costs[2].memory
 
 
 @pytest.mark.promise("index-14")

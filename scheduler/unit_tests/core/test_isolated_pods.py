@@ -211,14 +211,6 @@ def test_every_claim_of_the_pod_is_used_by_every_container() -> None:
         assert isinstance(found, Bind) is bound_
 
 
-def test_a_pod_with_wrong_claims_is_refused() -> None:
-    """Also where it was created without the webhook."""
-    found = decided(isolated("train-0", resource_claims=("gpu-scheduler-mine",)), known=nodes(*KNOWN))
-
-    assert isinstance(found, Refuse)
-    assert found.reason is Reason.REQUEST_INVALID
-
-
 def test_pods_of_one_map_share_their_claim() -> None:
     """Pods 3 and 4 of the README's map hold one GPU by its UUID. What they assume equals what the watch confirms."""
     third, fourth = isolated("train-3"), isolated("train-4")

@@ -32,46 +32,6 @@ def latest(*holders: Hold) -> LatestHold:
     return latest_hold
 
 
-def test_a_cluster_without_holds_has_no_newest() -> None:
-    """The scheduler has no pods."""
-    assert LatestHold().newest() is None
-
-
-def test_the_newest_hold_is_that_of_the_newest_binding() -> None:
-    """A list has the pods in any order, so the order of watch events does not count."""
-    old, new = holder("a", TIMES[0]), holder("b", TIMES[1])
-
-    assert latest(new, old).newest() == key_of(new)
-
-
-def test_an_assumed_pod_is_newer_than_a_bound_pod() -> None:
-    """An assumed pod has no time before its Binding; of several assumed pods the last is the newest."""
-    first, last = holder("z"), holder("a")
-
-    assert latest(holder("b", TIMES[3]), first, last, holder("c", TIMES[3])).newest() == key_of(last)
-
-
-def test_a_dropped_hold_is_not_the_newest() -> None:
-    """The hold before it is the newest again."""
-    first, last = holder("a", TIMES[0]), holder("b")
-    latest_hold = latest(first, last)
-    latest_hold.drop(last.ref.uid)
-
-    assert latest_hold.newest() == key_of(first)
-    assert dict(latest(first).entries()) == dict(latest_hold.entries())
-
-
-def test_a_hold_without_devices_is_not_the_newest() -> None:
-    """Such a hold is that of an observer, or of a line without GPUs."""
-    assert latest(holder("a", TIMES[0], ())).newest() is None
-
-
-def test_a_binding_without_a_time_is_the_oldest() -> None:
-    """Another program bound the pod."""
-    assert latest(holder("b", TIMES[0]), holder("a", "")).newest() == key_of(holder("b", TIMES[0]))
-    assert latest(holder("a", "")).newest() == key_of(holder("a", ""))
-
-
 def test_nothing_is_kept_of_dropped_holds() -> None:
     """Holds are added and dropped without a read: the heap stays short."""
     latest_hold = latest(holder("a", TIMES[0]))

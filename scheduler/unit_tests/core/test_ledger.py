@@ -3,18 +3,16 @@ from dataclasses import replace
 import pytest
 
 from gpu_scheduler.core.cluster_events import AnyIndexFreed, DeviceChanged, IndexChanged, QuotaChanged, ResourceFreed
-from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import devices_in
+from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import WorkloadKey
-from unit_tests import steps
 from unit_tests.core.build import (
     FIELD_REF,
     MAP,
     PCI,
-    POLICY,
     bound,
     container,
     ledger,
@@ -25,10 +23,8 @@ from unit_tests.core.build import (
     pod,
     running,
 )
-from unit_tests.steps import Cost, Name, same
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
-ASSIGNED_NODE = "agentaflow.gpu/assigned-node"
 ASSIGNED_INDEX = "agentaflow.gpu/assigned-index"
 KEEP = {"agentaflow.gpu/keep-env": "true"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
@@ -117,18 +113,6 @@ def test_a_pod_of_another_scheduler_has_no_hold() -> None:
     assert list(ledger(running("train-0", "node1", scheduler_name="default-scheduler"))) == []
 
 
-def test_an_assumed_pod_holds_until_the_watch_confirms_it() -> None:
-    """The GPU is held between bind and watch event; the confirmation causes no event, because nothing became free."""
-    pending, held = pod("train-3"), ledger()
-    place = placed("node4", "3", 3)
-    held.assume(pending, place)
-    (assumed,) = held.devices.rivals("node4", "3")
-    cured_by = held.apply(bound(pending, place, ""))
-    (confirmed,) = held.devices.rivals("node4", "3")
-
-    assert (True, frozenset(), replace(assumed, assumed=False)) == (assumed.assumed, cured_by, confirmed)
-
-
 CONFIRMED = {
     "as its map line says": pod("train-3"),
     "with a device that its environment keeps": pod("train-3", annotations=KEEP, containers=own("7")),
@@ -151,14 +135,6 @@ def test_a_confirmed_hold_equals_the_assumed_hold(pending: Pod) -> None:
     assert {replace(assumed, assumed=False)} == set(held)
 
 
-def test_an_assumed_observer_holds_no_device() -> None:
-    """An observer prevents no other pod, also before its confirmation."""
-    held = ledger()
-    held.assume(pod("train-3", annotations=OBSERVER), placed("node4", "3", 3))
-
-    assert held.devices.rivals("node4", "3") == ()
-
-
 def test_an_assumed_pod_with_an_alias_is_confirmed_by_our_annotation() -> None:
     """The line has the alias `gpus` of node4: annotation assigned-node confirms the line, so other lines may share."""
     pending, held = pod("train-0", "0=gpus:3\n1=gpus:3"), ledger()
@@ -168,27 +144,6 @@ def test_an_assumed_pod_with_an_alias_is_confirmed_by_our_annotation() -> None:
     held.apply(bound(pending, place, ""))
 
     assert {replace(assumed, assumed=False)} == set(held)
-
-
-def test_a_stale_view_releases_nothing() -> None:
-    """A watch event from before the bind shows the pod unbound; its GPU stays held."""
-    pending, held = pod("train-3"), ledger()
-    held.assume(pending, placed("node4", "3", 3))
-    before = set(held)
-
-    assert frozenset() == held.apply(pending)
-    assert before == set(held)
-
-
-def test_a_pod_that_holds_an_index_claims_no_index() -> None:
-    """Neither the claim of the pending pod nor a stale view of the pod stays beside the assumed hold."""
-    pending, held, fresh = pod("train-3"), ledger(), ledger()
-    held.apply(pending)
-    held.assume(pending, placed("node4", "3", 3))
-    held.apply(pending)
-    fresh.assume(pending, placed("node4", "3", 3))
-
-    assert held.differences(fresh) == 0
 
 
 def test_a_stale_view_of_a_bound_pod_releases_nothing() -> None:
@@ -259,16 +214,6 @@ def test_an_unknown_pod_that_is_forgotten_causes_no_event() -> None:
     assert frozenset() == ledger().forget("unknown")
 
 
-def test_a_pod_that_is_bound_to_another_node_than_assumed_holds_there() -> None:
-    """The API server has the true state: the assumed device becomes free."""
-    held = ledger()
-    held.assume(pod("train-3"), placed("node4", "3", 3))
-    cured_by = held.apply(running("train-3", "node2", containers=own("7")))
-
-    assert DeviceChanged("node4", "3") in cured_by
-    assert (held.devices.rivals("node4", "3"), len(held.devices.rivals("node2", "7"))) == ((), 1)
-
-
 @pytest.mark.promise("share-6")
 def test_an_observer_holds_its_index_and_no_device() -> None:
     """An observer prevents no workload from its device, and is the only pod with its index."""
@@ -293,7 +238,8 @@ def test_an_assigned_index_overrides_the_name() -> None:
 def test_drift_is_counted() -> None:
     """A bound pod with a fieldRef and without our annotation sees and holds no GPU, so the number is a metric."""
     drifting = running("train-0", "node1", containers=BY_FIELD)
-    held = ledger(drifting, running("train-1", "node2"))
+    assigned = running("train-2", "node3", annotations={ASSIGNED: "2"}, containers=BY_FIELD)
+    held = ledger(drifting, assigned, running("train-1", "node2"))
     counted = held.drift()
     held.forget(drifting.ref.uid)
 
@@ -366,23 +312,11 @@ def test_a_pending_pod_that_changes_its_index_withdraws_its_claim(changed: Pod, 
     assert held.differences(ledger(changed)) == 0
 
 
-def test_an_assumed_pod_has_constant_cost() -> None:
-    """To assume and forget a pod costs the same beside 5,000 other pods and beside 20."""
-    assert same(costs_beside(5_000), costs_beside(20))
+def test_conflicts_follow_the_policy() -> None:
+    """Sharing that the policy allows is no conflict."""
+    two_workloads = running("a-0", "node4", containers=own("3")), running("b-1", "node4", containers=own("3"))
 
-
-def costs_beside(others: int) -> list[Cost]:
-    """Return what it costs to assume and forget a pod beside so many others; comparisons of their names count."""
-    held = Ledger(POLICY)
-    base = pod("train-3")
-    for number in range(others):
-        other = replace(base, ref=replace(base.ref, name=f"o-{number}", uid=Name(number)))
-        held.assume(other, placed(Name(f"node-{number}"), "3", number))
-
-    def act() -> None:
-        held.assume(base, placed("node4", "3", 3))
-        held.devices.rivals("node4", "3")
-        held.conflicts()
-        held.forget(base.ref.uid)
-
-    return [steps.counted(act) for _ in range(9)]
+    assert [
+        len(ledger(*two_workloads, policy=Policy(sharing=sharing)).conflicts())
+        for sharing in (Sharing.ANY, Sharing.SAME_WORKLOAD, Sharing.NONE)
+    ] == [0, 1, 1]

@@ -76,29 +76,6 @@ def test_the_binding_has_no_uuids_of_a_plugin_device() -> None:
     assert "agentaflow.gpu/assigned-uuids" not in decision.placement.annotations
 
 
-REFUSED = {
-    "more than the line names": (
-        pod("a-0", "0=node1:2", **limited(2)),
-        ("RequestInvalid", "2", '"main"', "index 0", "nvidia.com/gpu: 1"),
-    ),
-    "fewer than the line names": (pod("a-0", "0=node1:2,3", **limited(1)), ("RequestInvalid",)),
-    "in two containers": (
-        pod("a-0", "0=node1:2,3", **limited(1, "main", "side")),
-        ("RequestInvalid", '"side"', 'nvidia.com/gpu: 1 in "main"'),
-    ),
-}
-
-
-@pytest.mark.parametrize("known_node", [PLUGIN, BARE, KNOWN], ids=["plugin", "unknown node", "known node"])
-@pytest.mark.parametrize(("pending", "said"), REFUSED.values(), ids=REFUSED)
-def test_an_inconsistent_limit_is_refused(pending: Pod, said: tuple[str, ...], known_node: Node) -> None:
-    """Only one container may have a limit, and it must equal the number of devices of the line, on every node."""
-    decision = decided(pending, known=nodes(known_node))
-
-    assert isinstance(decision, Refuse)
-    says(decision.message, *said)
-
-
 NAMED = running("named-0", "node1", "0=node1:0", owner=OTHER)
 LIMITED = running("plugged-0", "node1", "0=node1:", owner=OTHER, **limited(1))
 OBSERVING = running("watching-0", "node1", "0=node1:0", owner=OTHER, annotations=OBSERVER)

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged, ResourceFreed
 from gpu_scheduler.core.filters.node_filters import (
-    node_ready,
-    node_schedulable,
     node_selected,
     ports_free,
     resources_exist,
@@ -70,49 +68,6 @@ NODE = Node(
     labels={"disk": "ssd", "zone": "a"},
     allocatable={"pods": 3, "cpu": 4000, "memory": 8 * GI, "ephemeral-storage": 100 * GI, "example.com/fpga": 2},
 )
-
-USABLE = {
-    "a node that is Ready": (pod(), NODE),
-    "a cordoned node, for a pod that tolerates the cordon": (
-        constrained(tolerations=(Toleration(CORDON.key, "Exists", "", "NoSchedule"),)),
-        replace(NODE, unschedulable=True, taints=(CORDON,)),
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "node"), USABLE.values(), ids=USABLE)
-def test_a_usable_node(given: Pod, node: Node) -> None:
-    """The filter passes."""
-    assert (node_ready(given, node), node_schedulable(given, node)) == (None, None)
-
-
-UNUSABLE = {
-    "a node that is not Ready": (
-        replace(NODE, ready=False),
-        ("NodeNotReady", "kubectl describe node node1"),
-        changed(Aspect.READY),
-    ),
-    "a cordoned node that is not Ready": (
-        replace(NODE, ready=False, unschedulable=True),
-        ("NodeUnschedulable", "node1"),
-        changed(Aspect.UNSCHEDULABLE),
-    ),
-    "a cordoned node": (
-        replace(NODE, unschedulable=True),
-        ("NodeUnschedulable", "node1"),
-        changed(Aspect.UNSCHEDULABLE),
-    ),
-}
-
-
-@pytest.mark.parametrize(("node", "said", "cured_by"), UNUSABLE.values(), ids=UNUSABLE)
-def test_an_unusable_node(node: Node, said: tuple[str, ...], cured_by: frozenset[ClusterEvent]) -> None:
-    """The message says why it takes no pods; one change of the node requeues the pod."""
-    unschedulable = node_schedulable(pod(), node) or node_ready(pod(), node)
-
-    assert unschedulable is not None
-    says(unschedulable.message, *said)
-    assert unschedulable.cured_by == cured_by
 
 
 TOLERATED = {
@@ -300,11 +255,6 @@ def test_a_taint_is_removed_by_a_command_only_with_all_the_others() -> None:
 HALF = ResourceRequest({"cpu": 3500, "memory": 6 * GI, "example.com/fpga": 1})
 
 ROOM = {
-    "exactly what is left": (asking({"cpu": 500, "memory": 2 * GI, "example.com/fpga": 1}), taken(HALF)),
-    "nothing of a resource of which more than all is used": (
-        asking({"memory": GI}),
-        taken(ResourceRequest({"cpu": 9000})),
-    ),
     "devices, which the ledger counts": (asking({"nvidia.com/gpu": 8}), taken()),
     "the last pod that the node takes": (asking(), taken(HALF, ResourceRequest())),
 }

@@ -8,7 +8,6 @@ from gpu_scheduler.core.nodes.inventory import DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.core.strategies.orderings import ORDERINGS
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import running
 
@@ -176,21 +175,6 @@ def test_least_utilized_spreads_over_nodes() -> None:
     state = ClusterState(having("node1", 8000, 8000, 8000), having("node2", 8000, 8000))
 
     assert [state.where(asking(name=name)) for name in "abc"] == ["node1:0", "node2:0", "node1:1"]
-
-
-ORDERED = {
-    LEAST: ["degraded devices", "utilization", "pods on the devices", "busy devices of the node"],
-    BEST: ["degraded devices", "free memory", "spare devices of the node"],
-    PRIORITY: ["degraded devices", "free memory", "spare devices of the node"],
-    ROUND: ["degraded devices"],
-}
-
-
-def test_orderings_have_these_criteria() -> None:
-    """The criteria in order of weight; priority is best_fit in descending order."""
-    assert {strategy: [each.name for each in ordering.criteria] for strategy, ordering in ORDERINGS.items()} == ORDERED
-    descending = {strategy: [each.descending for each in ordering.criteria] for strategy, ordering in ORDERINGS.items()}
-    assert (descending[BEST], descending[PRIORITY]) == ([False, False, False], [False, True, True])
 
 
 class Turns:

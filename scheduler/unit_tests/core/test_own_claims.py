@@ -139,7 +139,6 @@ def test_a_pod_holds_what_its_claim_is_allocated() -> None:
     assert (hold.devices, hold.claims) == ((uuid(1, 0),), ("mine",))
 
 
-MADE_ANEW = f'example of a selector: device.attributes["{DRIVER}"].productName == "NVIDIA A100-SXM4-80GB"'
 OTHERS = replace(wanting(uuid=uuid(1, 0)), devices=(id_of(1, 0),), awaits_others=False)
 UNREAD = AllocatedClaim("default", "mine", "uid-of-mine", unread="spec.devices.constraints is not read")
 WAITING: dict[str, tuple[Pod, tuple[AllocatedClaim, ...], Reason, tuple[str, ...], set[ClusterEvent]]] = {

@@ -25,9 +25,6 @@ from gpu_scheduler.core.refs import Owner
 from tests.messages import says
 from unit_tests.core.build import KEEP, bound, ledger, node, nodes, own, pod, running
 
-GPU_A, GPU_B = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1))
-MIG_A, MIG_B = (f"MIG-{number}0000000-0000-0000-0000-000000000000" for number in (1, 2))
-MIG_INVENTORY: Final = Inventory((Device(0, GPU_A, (MIG_A, MIG_B)), Device(1, GPU_B)))
 INVENTORY: Final = Inventory(tuple(Device(index, None, memory=16384) for index in range(4)))
 SHARED: Final = {names.EXCLUSIVE: "false", names.MEMORY: "1024"}
 PLUGGED: Final = {"advertised": 4, "allocatable": {"pods": 110, names.GPU_RESOURCE: 4}}
@@ -162,32 +159,6 @@ def test_the_message_names_a_line_that_cannot_be_read() -> None:
     assert "template" not in message
 
 
-def test_a_device_that_two_pods_share_counts_once() -> None:
-    """Pods 3 and 4 of the map share GPU 3 of node4, which counts until both are gone."""
-    third, fourth, asking = running("train-3", "node4"), running("train-4", "node4"), pod("train-1")
-    under = cluster("default: devices=2", third, fourth)
-    assert isinstance(decide(asking, under), Bind)
-    full = cluster("default: devices=1", third, fourth)
-    full.ledger.forget(third.ref.uid)
-
-    assert_waits(decide(asking, full))
-    full.ledger.forget(fourth.ref.uid)
-    assert isinstance(decide(asking, full), Bind)
-
-
-def test_two_mig_devices_of_one_gpu_are_two_devices() -> None:
-    """Two names of one device count once."""
-    known = (node("node1", inventory=MIG_INVENTORY),)
-    mig_devices = f"0=node1:{MIG_A}\n1=node1:{MIG_B}\n"
-    whole_devices = f"0=node1:{GPU_B}\n1=node1:{GPU_A}\n"
-    sharing_any = {names.SHARING: "any"}
-    held = running("cards-0", "node1", whole_devices, annotations=sharing_any)
-    under = cluster("default: devices=2", running("train-0", "node1", mig_devices), held, known=known)
-
-    assert_waits(decide(pod("train-1", mig_devices), under))
-    assert isinstance(decide(pod("other-0", "0=node1:1", owner=OTHER, annotations=sharing_any), under), Bind)
-
-
 def test_devices_of_a_plugin_count() -> None:
     """They count by number, for an observer too, because the plugin gives them to no other pod."""
     known = (node("node1", **PLUGGED), node("node2", **PLUGGED))
@@ -220,14 +191,6 @@ def test_only_known_devices_are_shared_by_count() -> None:
 
     assert usage.devices_of("default") == {"node2": {1}}
     assert usage.used("default") == 4
-
-
-def test_a_terminating_pod_still_counts() -> None:
-    """A terminating pod holds its devices until it is gone."""
-    leaving = replace(HELD, deleting_since="2026-11-21T01:00:00Z")
-
-    assert_waits(decide(pod("other-0", ELSEWHERE, owner=OTHER), cluster("default: devices=2", leaving)))
-    assert isinstance(decide(pod("other-0", ELSEWHERE, owner=OTHER), cluster("default: devices=2")), Bind)
 
 
 PRIORITY: Final = {names.PRIORITY: "1000000000", names.STRATEGY: "priority"}

@@ -8,7 +8,7 @@ import pytest
 from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.placement_map import NO_LINES, Slot, parse_placement_map
 from gpu_scheduler.core.pods.pod_text import PodText
-from gpu_scheduler.core.pods.request import limit_fits, read_request
+from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Fault, Reason
 from gpu_scheduler.core.refs import Owner
 from tests.messages import says, text_of
@@ -263,21 +263,3 @@ RANGES = {
 def test_the_message_lists_the_indices_as_ranges(text: str, shown: str) -> None:
     """The message for an index that is not in the map lists the indices that are."""
     assert f"it has lines for {shown}; " in fault(pod("train-99", text)).message
-
-
-LIMITS = {
-    "no limit": ((), ("0", "1"), True),
-    "as many": ((("main", 2),), ("0", "1"), True),
-    "no GPU named": ((("main", 2),), (), True),
-    "one too many": ((("main", 3),), ("0", "1"), False),
-    "one too few": ((("main", 1),), ("0", "1"), False),
-}
-
-
-@pytest.mark.parametrize(("limits", "devices", "fits"), LIMITS.values(), ids=LIMITS)
-def test_a_limit_fits_a_line(limits: tuple[tuple[str, int], ...], devices: tuple[str, ...], fits: bool) -> None:  # noqa: FBT001
-    """The check is the same for the pod's own line and for a line that it may take."""
-    found = limit_fits(limits, Slot(4, "node1", devices))
-
-    assert fits is (found is None)
-    assert found is None or found.reason is Reason.REQUEST_INVALID

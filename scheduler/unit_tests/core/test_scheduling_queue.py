@@ -69,17 +69,6 @@ BOTH_IN_BACKOFF: list[Step] = ["add a", "add b", "pop", "pop", *ATTEMPTS_OF_BOTH
 
 SCRIPTS = {
     "the pod that was added first is popped first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
-    "adding twice is adding once": (["add a", "add a", "pop", "pop"], ["a", None]),
-    "a popped pod is not popped again": (["add a", "pop", "pop"], ["a", None]),
-    "a removed pod is not popped": (["add a", "remove a", "pop"], [None]),
-    "a pod that was created earlier is popped first, whenever it was added": (
-        ["add young 2026-11-24T12:00:00Z", "add old 2026-11-24T09:00:00Z", "pop", "pop"],
-        ["old", "young"],
-    ),
-    "of equal priority, the pod that was created earlier goes first": (
-        ["add b 12", "add a 11", "add old 09", B_FIRST, ("priority", "a", 5), "pop", "pop", "pop"],
-        ["a", "b", "old"],
-    ),
     "a pod that changes keeps its place": (["add a 09", "add b 10", "add a 09", "pop", "pop"], ["a", "b"]),
     "of pods of one second, the one that was added first goes first": (
         ["add b 09", "add a 09", "pop", "pop"],
@@ -229,22 +218,11 @@ SCRIPTS = {
     ),
     "an unknown pod may be retried": (["retry a", 1, "pop"], ["a"]),
     "an unknown pod may be removed": (["remove a", "pop"], [None]),
-    "a higher priority goes first": (["add a", "add b", B_FIRST, "pop", "pop"], ["b", "a"]),
-    "a negative priority goes last": (["add a", ("priority", "a", -1), "add b", "pop", "pop"], ["b", "a"]),
-    "an unknown pod has no priority": ([B_FIRST, "add a", "add b", "pop", "pop"], ["a", "b"]),
     "a priority that is set while the pod is handed out counts afterwards": (
         ["add b 11", "pop", B_FIRST, "add a 09", "add b 11", "pop", "pop"],
         ["b", "b", "a"],
     ),
     "a priority alone requeues no pod": (["add b", "pop", WAITS_B, B_FIRST, "pop"], ["b", None]),
-    "a pod that gets its priority back has its place": (
-        ["add b", "add a", B_FIRST, ("priority", "b", 0), "pop", "pop", "pop"],
-        ["b", "a", None],
-    ),
-    "a pod that loses its priority goes behind pods that were created before": (
-        ["add a", "add b", B_FIRST, ("priority", "b", 0), "pop", "pop"],
-        ["a", "b"],
-    ),
     "a priority is kept while the pod waits": (
         ["add b 11", B_FIRST, "pop", WAITS_B, 5, "add a 09", ("event", GPU), "pop", "pop"],
         ["b", "b", "a"],

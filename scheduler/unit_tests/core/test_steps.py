@@ -70,14 +70,6 @@ def gpus(nodes: int) -> ClusterState:
     return ClusterState(*(having(Name(f"n{number}"), *(40960,) * DEVICES) for number in range(nodes)))
 
 
-def test_a_first_decision_uses_the_filter_results_for_another_number() -> None:
-    """All nodes are filtered once for pods that differ only in the number of GPUs."""
-    state = gpus(100)
-    first, *others = [counted(partial(state.decide, asking(number))).lines for number in SIZES]
-
-    assert max(others) <= first / 5
-
-
 def test_decisions_for_several_numbers_share_filter_results() -> None:
     """A bind changes its node for each number of GPUs; its devices are counted once for all numbers."""
 
@@ -89,17 +81,6 @@ def test_decisions_for_several_numbers_share_filter_results() -> None:
         return lines([counted(partial(state.place, each, confirmed=False)) for each in pods])
 
     assert cost(*SIZES) <= 1.5 * cost(4)
-
-
-def test_a_decision_by_map_costs_the_same_in_a_large_cluster() -> None:
-    """The map names the node: a decision and its bind cost the same with 5,000 nodes as with 10."""
-
-    def costs(nodes: int) -> list[Cost]:
-        state = gpus(nodes)
-        given = [pod(f"w{number}-0", f"0=n{nodes - 1}:{number}\n") for number in range(DEVICES)]
-        return [counted(partial(state.place, each)) for each in given]
-
-    assert same(costs(5_000), costs(10))
 
 
 class Workload:

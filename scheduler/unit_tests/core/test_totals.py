@@ -68,19 +68,6 @@ def test_the_mean_is_over_devices_with_readings() -> None:
     assert (GpuCount(6, 6, 4, 80).mean, GpuCount(6, 6).mean) == (20, 0)
 
 
-def test_a_held_device_is_not_available() -> None:
-    """It is held from assume until the pod is gone."""
-    nodes, ledger = cluster_of(node("node1", inventory=counted(4)))
-    totals_ = GpuTotals()
-    seen = [totals_.take(nodes, ledger).available]
-    ledger.apply(HOLDER)
-    seen.append(totals_.take(nodes, ledger).available)
-    ledger.forget(HOLDER.ref.uid)
-    seen.append(totals_.take(nodes, ledger).available)
-
-    assert seen == [4, 3, 4]
-
-
 def test_each_device_of_a_node_counts_in_one_state() -> None:
     """Held comes before cordoned, cordoned before unhealthy. What a closed node has left is unavailable."""
     sick = {index: DeviceReading(health=Health.UNHEALTHY) for index in (1, 2, 3)}

@@ -29,29 +29,6 @@ def foreign_pod(
     )
 
 
-PORTS = {
-    "the same port": ("TCP 80", "TCP 80", True),
-    "another number": ("TCP 80", "TCP 81", False),
-    "another protocol": ("TCP 80", "UDP 80", False),
-    "one address of two": ("TCP 10.0.0.1 80", "TCP 10.0.0.2 80", False),
-    "the same address": ("TCP 10.0.0.1 80", "TCP 10.0.0.1 80", True),
-    "every address, beside one": ("TCP 80", "TCP 10.0.0.1 80", True),
-    "one address, beside every one": ("TCP 10.0.0.1 80", "TCP 80", True),
-    "a port of SCTP": ("SCTP 80", "SCTP 80", True),
-}
-
-
-@pytest.mark.parametrize(("taken", "wanted", "held"), PORTS.values(), ids=PORTS)
-def test_the_holder_of_a_port_is_found(taken: str, wanted: str, held: bool) -> None:  # noqa: FBT001
-    """A port is used once for each protocol and address; a port of every address excludes each address."""
-    used = UsedResources()
-    used.put(foreign_pod("web", ports=(taken,)))
-
-    found = used.port_holder("node1", port(wanted))
-    assert found == ((PodRef("other", "web", "uid-web"), port(taken)) if held else None)
-    assert used.port_holder("node2", port(wanted)) is None
-
-
 SHOWN = {
     "every address, as the number alone": ("TCP 80", "80/TCP"),
     "one address before the number": ("UDP 10.0.0.1 53", "10.0.0.1:53/UDP"),
@@ -91,15 +68,6 @@ def test_a_deleted_pod_frees_its_resources(given: ForeignPod, cured_by: set[Clus
     assert list(used.entries()) == []
 
 
-def test_a_pod_that_uses_less_frees_the_rest() -> None:
-    """A resize in place frees processor time: pods that wait for it are requeued."""
-    used = UsedResources()
-    used.put(foreign_pod("a", requests={"cpu": 4}))
-
-    assert ResourceFreed("node1", "cpu") in used.put(foreign_pod("a", requests={"cpu": 1}))
-    assert used.used("node1", "cpu") == 1
-
-
 def test_the_first_user_of_a_plugin_is_named() -> None:
     """The first pod with devices of the plugin is named, and after its end the next."""
     used = UsedResources()
@@ -110,19 +78,6 @@ def test_the_first_user_of_a_plugin_is_named() -> None:
 
     assert [str(ref) for ref in (*named, used.plugin_user("node1"))] == ["other/c", "other/b"]
     assert used.plugin_user("node2") is None
-
-
-def test_a_pod_may_have_one_port_on_two_addresses() -> None:
-    """Both addresses are used, and both are free when it ends. Proxies have such ports."""
-    used = UsedResources()
-    proxy = foreign_pod("proxy", ports=("TCP 10.0.0.1 80", "TCP 10.0.0.2 80"))
-    used.put(proxy)
-    wanted = [port("TCP 10.0.0.1 80"), port("TCP 10.0.0.2 80")]
-    held = [used.port_holder("node1", each) for each in wanted]
-    used.drop("uid-proxy")
-
-    assert held == [(proxy.ref, each) for each in wanted]
-    assert [used.port_holder("node1", each) for each in wanted] == [None, None]
 
 
 NAMES = st.sampled_from("abcd")

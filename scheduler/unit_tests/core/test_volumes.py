@@ -83,8 +83,6 @@ def test_bound_volumes_that_the_node_reaches_pass_the_filter(claims: tuple[Volum
     assert filtered(*claims) is None
 
 
-DESCRIBE = "see kubectl describe pvc -n default data"
-NOT_BOUND = "wait until it is; why it is not: kubectl describe pvc -n default data"
 UNSCHEDULABLE: dict[str, tuple[VolumeClaim | None, tuple[str, ...], frozenset[ClusterEvent]]] = {
     "a claim that does not exist": (
         None,
