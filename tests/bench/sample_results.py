@@ -29,18 +29,17 @@ def one(  # noqa: PLR0913 - the fields of the record
     return Measured(cell=cell, repetition=number, began="", to_last_bind=seconds, bound=pods, **given)
 
 
-def size(  # noqa: PLR0913 - the fields of the record
+def size(
     nodes: int,
     pods: int,
     cost: float = 100.0,
     *,
     variant: str = "",
     memory: float | None = 2000.0,
-    claim: float | None = None,
 ) -> Measured:
     """Return the growth at one cluster size, with the same cost for every decision."""
     costs = {"first": cost, "pinned": cost, "strategy": cost, "line": cost, "event": cost, "collection": cost}
-    growth = Growth(**costs, pod_memory=memory, claim_memory=claim)
+    growth = Growth(**costs, pod_memory=memory, claim_memory=None)
     cell = Cell("growth", "O", variant, nodes, pods)
     return Measured(cell=cell, repetition=1, began="", growth=growth)
 

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import math
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bench.figures import (
     Ratio,
@@ -12,7 +8,6 @@ from bench.figures import (
     bind_rate,
     cpu_a_pod,
     event_rate,
-    interval,
     percentile,
     power,
     ratio,
@@ -99,28 +94,6 @@ def test_ratios(ours: dict[int, float], theirs: dict[int, float], reported: Rati
     assert ratio(ours, theirs, SEED) == reported
 
 
-def test_the_same_seed_gives_the_same_interval_in_whatever_order_the_values_come() -> None:
-    """A report that is made twice is the same."""
-    values = [1.31, 0.97, 1.12, 1.05, 1.44, 0.88, 1.21, 1.09, 1.17]
-    reported = interval(values, SEED)
-    assert reported is not None
-    assert reported == interval(sorted(values), SEED)
-    assert min(values) < reported[0] < reported[1] < max(values)
-
-
-def test_what_cannot_be_reported_is_refused_with_an_example() -> None:
-    """ValueError with a sentence, not a division by zero."""
-    with pytest.raises(ValueError, match=r"cannot give the median of no values: .* such as \[812.5\]"):
-        spread([])
-    with pytest.raises(ValueError, match=r"cannot give a percentile of no values: .* such as \[0.004\]"):
-        percentile([], 50)
-    with pytest.raises(ValueError, match=r"cannot give the percentile 101: it lies between 0 and 100, such as 99"):
-        percentile([1.0], 101)
-    for rate in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=r"cannot compare a rate of .*: it is above 0, such as 812.5"):
-            ratio({1: 1.0}, {1: rate}, SEED)
-
-
 RECORDS = {
     "pods over seconds": (Measured(cell=Cell("W1", "O"), repetition=1, began="", to_last_bind=2, bound=9), 4.5, None),
     "events have their own time": (
@@ -141,69 +114,6 @@ RECORDS = {
 def test_rates_of_a_record(measured: Measured, binds: float | None, events: float | None) -> None:
     """A missing rate is None; it is never 0 or infinite."""
     assert (bind_rate(measured), event_rate(measured)) == (binds, events)
-
-
-RATES = st.floats(min_value=0.01, max_value=1e6)
-PAIRS = st.lists(st.tuples(RATES, RATES), min_size=1, max_size=9)
-QUICK = settings(max_examples=30, deadline=None)
-
-
-def both(pairs: list[tuple[float, float]]) -> tuple[dict[int, float], dict[int, float]]:
-    """Return two samples by repetition."""
-    return {number: one for number, (one, _) in enumerate(pairs)}, {
-        number: two for number, (_, two) in enumerate(pairs)
-    }
-
-
-@QUICK
-@given(PAIRS)
-def test_the_value_lies_within_its_interval(pairs: list[tuple[float, float]]) -> None:
-    """There is an interval from three pairs on."""
-    reported = ratio(*both(pairs), SEED)
-    assert reported is not None
-    assert reported.pairs == len(pairs)
-    if len(pairs) < 3:
-        assert reported.low is None
-        assert reported.high is None
-    else:
-        assert reported.low is not None
-        assert reported.high is not None
-        assert reported.low <= reported.value <= reported.high
-
-
-@QUICK
-@given(PAIRS.filter(lambda pairs: len(pairs) % 2 == 1))
-def test_swapped_samples_give_the_reciprocal(pairs: list[tuple[float, float]]) -> None:
-    """For an odd number of pairs; for an even one the median is the mean of two ratios."""
-    ours, theirs = both(pairs)
-    there, back = ratio(ours, theirs, SEED), ratio(theirs, ours, SEED)
-    assert there is not None
-    assert back is not None
-    assert there.value * back.value == pytest.approx(1)
-
-
-@QUICK
-@given(PAIRS, st.floats(min_value=0.01, max_value=100))
-def test_a_machine_that_is_faster_for_both_changes_nothing(pairs: list[tuple[float, float]], factor: float) -> None:
-    """A ratio does not depend on the machine's speed."""
-    ours, theirs = both(pairs)
-    before = ratio(ours, theirs, SEED)
-    faster = [{number: rate * factor for number, rate in each.items()} for each in (ours, theirs)]
-    after = ratio(faster[0], faster[1], SEED)
-    assert before is not None
-    assert after is not None
-    assert after.value == pytest.approx(before.value)
-    assert after.low == (None if before.low is None else pytest.approx(before.low))
-    assert after.high == (None if before.high is None else pytest.approx(before.high))
-
-
-@QUICK
-@given(st.lists(RATES, min_size=1, max_size=30), st.floats(0, 100), st.floats(0, 100))
-def test_percentiles_rise_and_stay_within_the_range(values: list[float], one: float, other: float) -> None:
-    """Whatever the values."""
-    low, high = percentile(values, min(one, other)), percentile(values, max(one, other))
-    assert min(values) <= low <= max(values)
-    assert low <= high or low == pytest.approx(high)
 
 
 POWERS = {

@@ -15,27 +15,15 @@ if TYPE_CHECKING:
 
 FIGURES: dict[str, Case] = {
     "CPU a pod": (("W1", "O", "CPU"), [one("O", cpu=0.3)], Estimate(0.3, repetitions=1)),
-    "CPU of others is not ours": (("W1", "O", "CPU"), [one("O", costs={"etcd": Cost(9.0, 1.0, 1.0)})], None),
     "every write counts, a read does not": (
         ("W1", "O", "writes"),
         [one("O", calls={"POST pods/binding": 1000, "POST events": 1000, "PATCH pods/status": 100, "LIST pods": 2})],
         Estimate(2.1, repetitions=1),
     ),
-    "a watch is not counted as a read": (
-        ("W1", "O", "reads"),
-        [one("O", calls={"POST pods/binding": 1000, "WATCH pods": 3})],
-        Estimate(0, repetitions=1),
-    ),
     "a list and a get are counted as reads": (
         ("W1", "O", "reads"),
         [one("O", calls={"LIST pods": 3, "GET leases": 2})],
         Estimate(0.005, repetitions=1),
-    ),
-    "uncounted requests give no value": (("W1", "O", "reads"), [one("O")], None),
-    "the median of the latencies": (
-        ("W2", "O", "p50"),
-        [one("O", workload="W2", latencies=[0.001, 0.004, 0.5])],
-        Estimate(4, repetitions=1),
     ),
     "the 99th percentile of the latencies, beside that of the limit": (
         ("W2", "O-A", "p99"),
@@ -49,11 +37,6 @@ FIGURES: dict[str, Case] = {
         ("growth", "O/O", "by map"),
         [size(10, 100, 50), size(5000, 100, 60), size(5000, 50_000, 900), size(100, 100, 1)],
         Estimate(1.2, repetitions=1),
-    ),
-    "a decision by strategy in a large cluster beside one in a small one": (
-        ("growth", "O/O", "by strategy"),
-        [size(100, 1000, 50), size(5000, 1000, 50), size(10, 100, 1)],
-        Estimate(1, repetitions=1),
     ),
     "a decision after many pods were placed and removed": (
         ("growth", "O/O", "free line"),
@@ -70,42 +53,10 @@ FIGURES: dict[str, Case] = {
         [size(5000, 50_000, memory=2600), size(5000, 1000, memory=9000), size(10, 100, memory=None)],
         Estimate(2.6, repetitions=1),
     ),
-    "memory of claims, where there are claims": (
-        ("growth", "O", "a claim"),
-        [size(1000, 10_000, variant="with claims", claim=1700), size(5000, 50_000)],
-        Estimate(1.7, repetitions=1),
-    ),
-    "every write of a pod with a claim counts": (
-        ("claims", "O", "writes"),
-        [
-            one(
-                "O",
-                workload="claims",
-                calls={
-                    "POST resourceclaims": 1000,
-                    "PATCH resourceclaims/status": 1000,
-                    "POST pods/binding": 1000,
-                    "POST events": 1000,
-                },
-            )
-        ],
-        Estimate(4, repetitions=1),
-    ),
-    "events come later, in seconds": (
-        ("W2", "O", "to event"),
-        [one("O", workload="W2", event_delays=[0.5, 0.5])],
-        Estimate(0.5, repetitions=1),
-    ),
     "memory grows by the minute, in MB": (
         ("W5", "O", ""),
         [one("O", workload="W5", resident=[(second, 60 + second / 600) for second in range(0, 600, 3)])],
         Estimate(0.1048576, repetitions=1),
-    ),
-    "memory that was not sampled gives no growth": (("W5", "O", ""), [one("O", workload="W5")], None),
-    "a cold start": (
-        ("W6", "O", "first bind"),
-        [one("O", workload="W6", first_bind=1.5)],
-        Estimate(1.5, repetitions=1),
     ),
     "memory, less what the bound pods may have": (
         ("W6", "O", "memory"),
@@ -117,20 +68,10 @@ FIGURES: dict[str, Case] = {
         [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=20)],
         Estimate(14, repetitions=1),
     ),
-    "a leader that gets SIGTERM": (
-        ("W7", "O", "told to stop"),
-        [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=1)],
-        Estimate(1, repetitions=1),
-    ),
     "an idle process, in percent of a core": (
         ("idle", "O", "alone"),
         [one("O", workload="idle", variant="alone", cpu=0.3, window=60)],
         Estimate(0.5, repetitions=1),
-    ),
-    "an idle process beside monitors is another cell": (
-        ("idle", "O", "alone"),
-        [one("O", workload="idle", variant="monitors", cpu=0.3, window=60)],
-        None,
     ),
 }
 

@@ -6,7 +6,6 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from bench import admission, arrivals, background, churn, claims, cold_start, failover, growth, idle, pending_pods
@@ -15,7 +14,7 @@ from bench.cluster_objects import MappedPods
 from bench.contenders.kube_scheduler import KubeScheduler, KubeSchedulerWithClaims
 from bench.contenders.limit import Arriving, Limit
 from bench.contenders.naive import Naive
-from bench.contenders.ours import ColdStart, GpuScheduler, Predecided, Sampled, as_shipped
+from bench.contenders.ours import ColdStart, GpuScheduler, Predecided
 from bench.counted_pods import CountedPods
 from bench.figures import (
     answer_rate,
@@ -33,7 +32,6 @@ from tests.waiting import slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from bench.contenders.contender import Contender
     from bench.results import Measured
@@ -42,6 +40,7 @@ NODES, PODS = 10, 100
 CONTENDERS: dict[str, tuple[Callable[[], Contender], float, int]] = {
     "the limit": (lambda: Limit("curl", 8, events=True), 2, PODS),
     "the limit without events": (lambda: Limit("go", 8, events=False), 1, PODS),
+    "the limit by aiohttp": (lambda: Limit("aiohttp", 8, events=True), 2, PODS),
     "the limit while pods arrive": (lambda: Arriving("go", 8, MappedPods(NODES, PODS)), 3, PODS),
     "ours": (GpuScheduler, 2, PODS),
     "our floor": (Predecided, 2, PODS),
@@ -96,18 +95,6 @@ def test_a_contender_allocates_a_claim_to_each_pending_pod(make: Callable[[], Co
     assert writes_a_pod(measured) == writes
 
 
-def test_the_schedulers_cpu_time_is_sampled(tmp_path: Path) -> None:
-    """The samples contain the functions that decide and write. The file is written when the process ends."""
-    path = tmp_path / "samples.json"
-
-    measured = pending_pods.measure(Cell("W1", "O", "", NODES, PODS), Sampled(path), 1, print)
-
-    assert measured.wrong == []
-    seen = "\n".join(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
-    assert "scheduler.scheduling_loop:Scheduler._schedule_one" in seen
-    assert "kube.http.client:ApiClient.call" in seen
-
-
 FILLERS = [
     pytest.param(*CONTENDERS[name][:2], id=name, marks=marks)
     for name, marks in (("the limit", [pytest.mark.long]), ("ours", []), ("our floor", []), ("kube-scheduler", []))
@@ -126,24 +113,6 @@ def test_a_contender_fills_a_fleet(make: Callable[[], Contender], writes: float)
     assert measured.devices == (counted.gpus if contender.devices else 0)
     assert counted.gpus == 0.95 * 16 * NODES
     assert writes_a_pod(measured) == writes
-
-
-def test_the_scheduler_has_the_arguments_and_environment_of_its_role() -> None:
-    """The benchmark measures the scheduler as the role installs it, without tuning."""
-    arguments, env = as_shipped()
-
-    assert arguments == ["run"]
-    assert env == {
-        "SCHEDULER_NAME": "gpu-scheduler",
-        "LOG_LEVEL": "INFO",
-        "SCHEDULING_INTERVAL": "5s",
-        "GPU_SHARING": "same-workload",
-        "ISOLATION": "env",
-        "SCHEDULING_STRATEGY": "least_utilized",
-        "GPU_UTILIZATION_GOAL": "80",
-        "KUBERNETES_NAMESPACE": "gpu-scheduler-system",
-        "POD_NAME": "gpu-scheduler-0",
-    }
 
 
 def test_pods_that_arrive_are_timed_beside_many_pods_that_fit_nowhere() -> None:
@@ -181,14 +150,6 @@ def test_the_memory_of_claims_is_measured_where_there_are_enough() -> None:
     assert memory is not None
     # kB. The objects of a claim have some hundred bytes.
     assert 0.3 < memory < 10
-
-
-def test_a_size_that_does_not_fit_is_reported_as_wrong() -> None:
-    """The nodes are full, so no GPU is left for the measured pods."""
-    measured = growth.measure(Cell("growth", "O", "", 3, 48), 1, lambda _: None)
-
-    assert measured.growth is None
-    assert measured.wrong == ["it ended with 1, and standard error says why"]
 
 
 def test_pods_that_are_created_and_deleted_are_measured() -> None:
@@ -279,8 +240,3 @@ def test_reviews_are_counted_without_an_api_server(contender: str) -> None:
     assert measured.answered == PODS
     assert answer_rate(measured) is not None
     assert cpu_a_pod(measured) is not None
-
-
-def test_the_webhook_has_the_arguments_and_environment_of_its_role() -> None:
-    """The benchmark starts the webhook with the arguments and environment of its role."""
-    assert as_shipped("webhook") == (["webhook"], {"SCHEDULER_NAME": "gpu-scheduler", "LOG_LEVEL": "INFO"})

@@ -56,8 +56,8 @@ SIMULATED: Final = "simulator/tests/test_soak.py"
 BUGS: Final = "simulator/tests/test_bugs.py"
 """Belongs to suite mutants: it shows that the simulator would notice a bug."""
 INTEGRATION: Final = "tests/integration"
-BENCHMARK: Final = (f"{INTEGRATION}/test_benchmark.py", f"{INTEGRATION}/test_benchmark_limit.py")
-"""Belong to suite benchmark: they measure speed, or test what measures it, and cover no promise."""
+BENCHMARK: Final = (f"{INTEGRATION}/test_benchmark.py",)
+"""Belongs to suite benchmark: it measures speed and covers no promise."""
 FAULTS: Final = f"{INTEGRATION}/faults"
 AUDITOR: Final = tuple(f"{FAULTS}/test_auditor{part}.py" for part in ("", "_costs", "_journal"))
 """Belong to suite mutants: they show that the auditor of suite faults would notice each broken invariant."""
