@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,15 +78,6 @@ def test_check_mode_reports_and_changes_nothing(entry: Path) -> None:
 
     assert [str(entry)] == module.keep([entry], dry=True)["broken"]
     assert _part(entry).read_text() == "all o"
-
-
-def test_note_can_be_checked_by_hand(tmp_path: Path) -> None:
-    """A file's checksum is in the format of `sha256sum --check`."""
-    path = tmp_path / "entry"
-    path.write_text("all of it")
-    module.keep([path], dry=False)
-
-    assert f"{hashlib.sha256(b'all of it').hexdigest()}  entry\n" == (tmp_path / "entry.sha256").read_text()
 
 
 def test_empty_note_removes_its_entry(tmp_path: Path) -> None:

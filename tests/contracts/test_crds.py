@@ -137,23 +137,6 @@ def test_every_field_says_what_it_is(plural: str) -> None:
             assert path.endswith("[]") or str(each.get("description", "")).endswith("."), path
 
 
-COLUMNS = {
-    "gpuworkloads": {"Phase": 0, "Node": 0, "Devices": 0, "Strategy": 0, "Age": 0, "Reason": 1},
-    "gpunodes": {"GPUs": 0, "Allocated": 0, "Cordoned": 0, "Ready": 0, "Age": 0},
-}
-
-
-@pytest.mark.parametrize("plural", KINDS)
-def test_columns_and_short_names(plural: str) -> None:
-    """The columns of `kubectl get gpuw` and `kubectl get gpun`; wide adds those with priority 1."""
-    found = definition(plural)["spec"]
-    (version,) = found["versions"]
-
-    assert version["subresources"] == {"status": {}}
-    assert {each["name"]: each.get("priority", 0) for each in version["additionalPrinterColumns"]} == COLUMNS[plural]
-    assert found["names"]["shortNames"] == [plural[:4]]
-
-
 @pytest.mark.promise("guard-8")
 def test_editors_of_a_namespace_may_use_workloads() -> None:
     """A namespace's editors and readers get rights for GPUWorkloads, but only the controller writes statuses."""

@@ -130,33 +130,6 @@ def unknown_word(code: str) -> str | None:
     return next((option for option in given if option not in known), None)
 
 
-def test_a_verb_and_an_option_that_are_gone_are_found() -> None:
-    """In the command's own name and in that of kubectl's plugin."""
-    calls = (
-        "gpu-scheduler simulate",
-        "kubectl gpu-scheduler plan -f FILE --drein node3",
-        "gpu-scheduler run --kubeconfig FILE [--context NAME]",
-        "gpu-scheduler health -o json | jq -r .items",
-        "gpu-scheduler --version",
-        "gpu-scheduler-monitor",
-    )
-
-    assert [unknown_word(call) for call in calls] == ["simulate", "--drein", None, None, None, None]
-
-
-def test_a_page_is_read() -> None:
-    """Remarks, lines that go on, here-documents, marks and exit statuses."""
-    first, second, third, here, smi, sixth = doc_commands.read("docs/new.md", PAGE)
-
-    assert (first.text, first.line, first.status) == ("first --option", 4, 0)
-    assert (second.text, second.status) == ('second \\\n  --of "two lines"', 3)
-    assert third.text == "third \"$(fourth |\n  fifth '# of no remark')\""
-    assert here.text == "cat > file <<END\nhere # kept\nEND"
-    assert {command.block for command in (first, second, third, here)} == {3}
-    assert (smi.text, smi.needs, first.needs) == ("nvidia-smi", "NVIDIA GPU", "")
-    assert (sixth.text, sixth.status) == ("sixth", 1)
-
-
 @pytest.mark.promise("text-16")
 def test_a_script_ends_at_the_first_command_that_ends_otherwise() -> None:
     """It says which one, and whole words are replaced."""

@@ -82,18 +82,3 @@ def test_table_of_annotations_has_each_key_that_users_write() -> None:
     keys = [key for cell in cells for key in re.findall(r"`([^`]+)`", cell)]
 
     assert sorted(PREFIX + key[1:] if key.startswith("/") else key for key in keys) == WRITTEN
-
-
-def test_a_file_that_is_gone_and_a_broken_link_are_found() -> None:
-    """Both are found in backticks and links, but not in code blocks."""
-    page = ROOT / "docs" / "architecture.md"
-
-    assert missing_files(page, "`core/decide.py` `core/gone.py` `tests/*/none.yml` `gone/` `pod.yaml`") == [
-        "core/gone.py",
-        "tests/*/none.yml",
-        "gone/",
-    ]
-    assert broken_links(page, "[a](reasons.md#gpuheld) [b](map.md#gone) [c](gone.md) [d](#the-way-of-a-pod)") == [
-        "map.md#gone",
-        "gone.md#",
-    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from typing import Final
 
-import pytest
 import yaml
 
 from tests.cluster.existing import page
@@ -13,43 +12,6 @@ from tests.contracts.roles import ROOT
 
 LONGEST: Final = 150
 VALUES: Final = {"CONTEXT": "kind-it's", "REGISTRY": "localhost:5000/team"}
-TEXT: Final = """\
-# A page
-## What you need
-```bash
-export CONTEXT=my-cluster   # replaced
-export OTHER=kept
-```
-## Push
-```sh
-left out
-```
-```bash
-first
-second
-```
-```bash
-third
-```
-"""
-
-
-def test_the_blocks_marked_as_bash_are_the_commands() -> None:
-    """Each section has its blocks in the order of the page; other blocks only show something."""
-    read = page.Page({"CONTEXT": "it's"}, TEXT)
-
-    assert read.headings == ["Push"]
-    assert read.blocks("Push") == ["first\nsecond", "third"]
-    done = subprocess.run(
-        ("bash", "-c", read.script('echo "$CONTEXT $OTHER"')), capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "it's kept\n"
-
-
-def test_a_value_that_the_page_does_not_export_is_an_error() -> None:
-    """A renamed variable must not leave the page's example in use."""
-    with pytest.raises(AssertionError, match="does not export"):
-        page.Page({"CONTEX": "typo"}, TEXT)
 
 
 def test_the_page_has_exactly_the_sections_that_the_scenario_runs() -> None:

@@ -119,15 +119,6 @@ def test_entry_is_taken_out_and_the_rest_stays_as_it_is_written(file: Path) -> N
     assert entry.run(Module(file, SERVER)) == {"changed": False, "kept": "", "server": ""}
 
 
-def test_json_is_a_kubeconfig_too(file: Path) -> None:
-    """A kubeconfig in JSON is edited like any other."""
-    text = file.read_text()
-    file.write_text(str(yaml.safe_load(text)).replace("'", '"'))
-
-    assert entry.run(Module(file, SERVER))["changed"]
-    assert yaml.safe_load(file.read_text()) == without(text, [CONTEXT])
-
-
 def test_check_mode_and_reading_change_nothing(file: Path) -> None:
     """Both report the entry, and do not change the file."""
     text = file.read_text()
@@ -162,16 +153,6 @@ def test_user_without_a_context_keeps_the_file(file: Path) -> None:
     entry.run(Module(file, SERVER))
 
     assert yaml.safe_load(file.read_text())["users"] == [{"name": "me", "user": {"token": "secret"}}]
-
-
-def test_link_is_followed(file: Path, tmp_path: Path) -> None:
-    """A kubeconfig that is a symbolic link stays one."""
-    link = tmp_path / "link"
-    link.symlink_to(file)
-    entry.run(Module(link, SERVER))
-
-    assert link.is_symlink()
-    assert CONTEXT not in file.read_text()
 
 
 def test_alias_of_our_cluster_keeps_what_it_names(file: Path) -> None:

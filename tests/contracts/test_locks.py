@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from requirements import image_contents
-from requirements.audit import one_version_each
 from requirements.locks import Pin, read_lock, read_locks
 from tests.contracts.roles import ROOT
 
@@ -83,17 +82,6 @@ def test_a_pin_has_its_marker_and_what_requires_it() -> None:
     assert [pin.installed_in({"sys_platform": "linux"}) for pin in (aiosignal, colorama)] == [True, False]
 
 
-def test_a_requirement_without_a_version_is_an_error() -> None:
-    """It is not left out in silence."""
-    with pytest.raises(ValueError, match=r"cannot read 'idna>=3' of a lock: .* \(example: idna==3\.20\)"):
-        read_lock("idna>=3\n")
-
-
-def test_two_versions_of_a_package_are_asked_for_one_after_the_other() -> None:
-    """A lock for every platform may have both."""
-    assert one_version_each([("a", "1"), ("a", "2"), ("b", "1")]) == [{"a": "1", "b": "1"}, {"a": "2"}]
-
-
 def audit(folder: Path, answers: dict[str, object]) -> tuple[int, str]:
     """Run the audit with a pip-audit that gives these answers. Return exit status and output."""
     (folder / "pip_audit.py").write_text(PIP_AUDIT)
@@ -149,15 +137,6 @@ def test_no_answer_is_never_a_clean_audit(
     assert output.startswith(f"cannot audit {count or total} of {total} packages, ")
     assert f"did not answer for them ({reason}), so nothing is known about them; run this where it" in output
     assert "No advisory" not in output
-
-
-def test_an_advisory_is_printed_where_others_have_no_answer(tmp_path: Path) -> None:
-    """Both are printed, and the exit status is that of the advisory."""
-    status, output = audit(tmp_path, {"*": UNKNOWN, "aiohttp": NAMED})
-
-    assert status == 1
-    assert "PYSEC-2026-1" in output
-    assert "cannot audit" in output
 
 
 def test_contents_of_an_image_are_its_packages(tmp_path: Path) -> None:

@@ -69,39 +69,6 @@ def test_existing_cluster_gets_the_same_manifests(manifests: list[Manifest], tmp
     assert rendered(tmp_path, ROLES, "inventory/existing", **given) == manifests
 
 
-def test_names_are_the_promised_ones(manifests: list[Manifest]) -> None:
-    """Deployments, Services, accounts, registrations and Secrets have the documented names."""
-    named = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests}
-
-    assert named >= {
-        ("Namespace", "gpu-scheduler-system"),
-        ("Namespace", "gpu-scheduler-tests"),
-        ("Deployment", "gpu-scheduler"),
-        ("Service", "gpu-scheduler"),
-        ("ServiceAccount", "gpu-scheduler"),
-        ("PodDisruptionBudget", "gpu-scheduler"),
-        ("ConfigMap", "gpu-scheduler-settings"),
-        ("Deployment", "gpu-scheduler-webhook"),
-        ("Service", "gpu-scheduler-webhook"),
-        ("ServiceAccount", "gpu-scheduler-webhook"),
-        ("PodDisruptionBudget", "gpu-scheduler-webhook"),
-        ("Namespace", "gpu-scheduler-monitor"),
-        ("DaemonSet", "gpu-scheduler-monitor"),
-        ("ServiceAccount", "gpu-scheduler-monitor"),
-        ("ConfigMap", "gpu-scheduler-monitor"),
-        ("NetworkPolicy", "gpu-scheduler-deny"),
-        ("Deployment", "gpu-scheduler-controller"),
-        ("ServiceAccount", "gpu-scheduler-controller"),
-        ("PodDisruptionBudget", "gpu-scheduler-controller"),
-        ("MutatingWebhookConfiguration", "gpu-scheduler-webhook"),
-        ("ValidatingWebhookConfiguration", "gpu-scheduler-webhook"),
-        ("Secret", "gpu-scheduler-webhook-tls"),
-        ("CronJob", "gpu-scheduler-renewer"),
-        ("ServiceAccount", "gpu-scheduler-renewer"),
-        ("StatefulSet", "gpu-scheduler-check"),
-    }
-
-
 @pytest.mark.promise("safe-3", "order-8", "quota-8", "hook-6")
 def test_rights_are_the_least(manifests: list[Manifest]) -> None:
     """Each account has exactly the listed rights: no Secret but the renewer's two, no wildcard, no foreign write."""

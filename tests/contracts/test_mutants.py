@@ -11,32 +11,8 @@ import pytest
 
 from tests import mutation
 from tests.mutants.patches import LENIENT, ROOT, Mutant, missing_tests, read_mutants
-from tests.mutants.python_changes import python_changes
-from tests.mutants.text_changes import text_changes
 
 MUTANTS = read_mutants()
-PYTHON = """\
-from __future__ import annotations
-
-@final
-def first(values: list[int | None], end: int = 3) -> int | None:
-    if values:
-        return values[0]
-    log(end)
-    raise ValueError
-"""
-MADE = {
-    4: ["end: int = 3 → end: int = 4"],
-    5: ["if values: → if not (values):"],
-    6: ["return values[0] → return None", "return values[0] → return values[1]"],
-    7: ["log(end) → log(None)", "log(end) → pass"],
-    8: ["raise ValueError → pass"],
-}
-TEXT = """\
-# true
-- expression: "size(a) >= 2 && !b"  # of {{ one }}
-  verbs: [get, list]
-"""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -56,30 +32,6 @@ def test_mutant_applies_and_names_existing_tests(mutant: Mutant) -> None:
 def test_no_patch_changes_python() -> None:
     """`make mutation` makes mutants of Python on the lines that changed."""
     assert [mutant.name for mutant in MUTANTS if mutant.file.endswith(".py")] == []
-
-
-@pytest.mark.parametrize("line", range(1, 9))
-def test_operators_change_the_lines_that_were_named_and_no_annotation(line: int) -> None:
-    """Numbers, conditions, returned values, calls, arguments and `raise`; imports and decorators stay."""
-    made = sorted(change.words for change in python_changes("a.py", PYTHON, {line}))
-
-    assert [
-        words.replace("def first(values: list[int | None], ", "").replace(") -> int | None:", "") for words in made
-    ] == MADE.get(line, [])
-
-
-def test_operators_of_text_change_one_number_boolean_operator_or_word() -> None:
-    """A remark stays, and what a template inserts."""
-    made = {change.words.partition(" → ")[2] for change in text_changes("a.yaml", TEXT)}
-
-    assert made == {
-        '- expression: "size(a) > 2 && !b"  # of {{ one }}',
-        '- expression: "size(a) >= 3 && !b"  # of {{ one }}',
-        '- expression: "size(a) >= 2 || !b"  # of {{ one }}',
-        '- expression: "size(a) >= 2 && b"  # of {{ one }}',
-        "verbs: [getx, list]",
-        "verbs: [get, listx]",
-    }
 
 
 def test_mutants_are_made_of_a_commit_or_of_a_number_of_promises(capsys: pytest.CaptureFixture[str]) -> None:

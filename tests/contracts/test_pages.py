@@ -11,8 +11,6 @@ from gpu_scheduler.cli.main import app
 from gpu_scheduler.settings import CommonSettings
 from tests.contracts.roles import ROOT
 from tests.pages.all_pages import all_pages
-from tests.pages.chart_values import comments
-from tests.pages.parts import BEGIN, END, Page, table
 from tests.pages.settings import CLASSES, rows
 
 if TYPE_CHECKING:
@@ -21,32 +19,6 @@ if TYPE_CHECKING:
 
 PAGES: Final = {page.path.relative_to(ROOT).as_posix(): page for page in all_pages()}
 LINK: Final = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
-MADE: Final = Page(ROOT / "page.md", {"first": ["a", "b"], "second": ["c"]})
-TEXT: Final = f"""\
-# A page
-{BEGIN.format("first")}
-old
-{END}
-between
-{BEGIN.format("second")}
-{END}
-"""
-NEW: Final = f"""\
-# A page
-{BEGIN.format("first")}
-a
-b
-{END}
-between
-{BEGIN.format("second")}
-c
-{END}
-"""
-WITHOUT_A_PLACE: Final = {
-    "a part without a place": TEXT.replace("second", "third"),
-    "a place without an end": TEXT.replace(f"old\n{END}\n", "old\n"),
-    "a place without a part": TEXT + TEXT.replace("first", "third").replace("second", "fourth"),
-}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -55,24 +27,6 @@ def test_the_page_has_its_parts_as_they_are(name: str) -> None:
     text = PAGES[name].path.read_text(encoding="utf-8")
 
     assert PAGES[name].written(text) == text
-
-
-def test_a_page_is_written_by_hand_but_for_its_parts() -> None:
-    """Writing twice changes nothing."""
-    assert MADE.written(TEXT) == NEW
-    assert MADE.written(NEW) == NEW
-
-
-@pytest.mark.parametrize("text", WITHOUT_A_PLACE.values(), ids=WITHOUT_A_PLACE)
-def test_a_page_whose_places_are_not_its_parts_is_an_error(text: str) -> None:
-    """A part must not vanish because its comment is misspelt, nor swallow what is written by hand."""
-    with pytest.raises(ValueError, match="has places for"):
-        MADE.written(text)
-
-
-def test_a_bar_does_not_end_its_cell() -> None:
-    """It has a backslash, within code too."""
-    assert list(table(("x", "y"), [("a|b", "`c|d`")])) == ["| x | y |", "|---|---|", r"| a\|b | `c\|d` |"]
 
 
 def test_each_class_of_settings_has_its_table() -> None:
@@ -101,20 +55,6 @@ def test_each_field_of_the_kinds_and_each_value_of_the_charts_has_a_meaning() ->
     for name in ("docs/crds.md", "docs/chart-values.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert re.findall(r"^.*\|\s*\|$", text, re.MULTILINE) == []
-
-
-def test_a_comment_belongs_to_the_key_right_below_it() -> None:
-    """Also over several lines, and within a map."""
-    text = (
-        '---\n# The image,\n# for all.\nimage:\n  # Empty: none.\n  tag: ""\n  digest: x\n\n# Nothing\'s.\n\nother: 1\n'
-    )
-
-    assert comments(text) == {
-        ("image",): "The image, for all.",
-        ("image", "tag"): "Empty: none.",
-        ("image", "digest"): "",
-        ("other",): "",
-    }
 
 
 def test_each_page_can_be_reached_from_the_readme() -> None:

@@ -13,7 +13,6 @@ IDS = ["map-1", "map-2"]
 UNIT = Named("scheduler/unit_tests/core/test_placement_map.py::test_a", ("map-1",))
 CLUSTER = Named("tests/cluster/verify/test_placement.py::test_b", ("map-2",))
 ROWS: dict[str, tuple[list[str], set[Named], list[str]]] = {
-    "tests of any suite may name promises": (IDS, {UNIT, CLUSTER}, []),
     "no test names a promise": (IDS, {UNIT}, ["map-2: no test that `make test` runs names it"]),
     "only a test that make test does not run names a promise": (
         IDS,
@@ -46,11 +45,6 @@ MUTANTS: dict[str, tuple[tuple[Mutant, ...], list[str]]] = {
         (FIRST, broken("02-second", ("tests/contracts/test_docs.py::test_d", CLUSTER.test), "map-2")),
         [],
     ),
-    "mutants that break no promise are allowed": (
-        (FIRST, broken("02-second", (CLUSTER.test,), "map-2"), broken("03-third", (UNIT.test,))),
-        [],
-    ),
-    "promises without a mutant are allowed": ((), []),
     "none of the mutant's tests names the promise": (
         (FIRST, broken("02-second", (UNIT.test,), "map-2")),
         ["02-second: none of its tests names map-2"],

@@ -20,7 +20,6 @@ ENTRY: Final = re.compile(
     r"```sh\n(?P<command>.+)\n```\n\n"
     r"\*\*Remedy\*\*: (?P<remedy>(?:.+\n)+)"
 )
-ALERT: Final = "\nIt means this.\n\n```sh\nkubectl get nodes\n```\n\n**Remedy**: Wait.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +111,3 @@ def test_each_alert_has_one_entry_with_a_command_and_a_remedy(alert: str) -> Non
 
     assert re.fullmatch(r"Gpu\w+", alert)
     assert read(text).command
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        ALERT.replace("kubectl get nodes\n", "kubectl get nodes\nkubectl get pods\n"),
-        ALERT.replace("\n\n**Remedy**: Wait.", ""),
-        ALERT.replace("It means this.\n\n", ""),
-        f"{ALERT}\nMore.\n",
-    ],
-    ids=["two commands", "no remedy", "no meaning", "something after the remedy"],
-)
-def test_an_entry_of_another_form_is_refused(text: str) -> None:
-    """Every entry is read in the same way."""
-    assert read(ALERT) == Entry((), "kubectl get nodes")
-    with pytest.raises(AssertionError, match="an entry is messages"):
-        read(text)

@@ -17,25 +17,6 @@ COMMANDS: Final = ROOT / "tests" / "contracts" / "source_commands.txt"
 ROWS: Final = source_page.read()
 HOST: Final = re.compile(r"\b[a-z]+\.(?!kubernetes\.|k8s\.)[a-z]+\.(?:com|io)\b")
 """A registry or a site that the sources' users type. Groups of Kubernetes are no hosts."""
-TABLE: Final = """\
-# Page
-
-## One
-
-| theirs | ours | how it is known |
-|---|---|---|
-| `a \\| b` | the same | run, prints `x … y`, `z` |
-| `c <<EOF` with [pod d](#pod-d)<br>`e` | `f` | run elsewhere: `default`. Theirs cannot hold: a reason |
-| | `g "1\\\\|2"` | needs a GPU |
-
-## Manifests
-
-### Pod d
-
-```text
-line
-```
-"""
 
 
 def collapsed(command: str) -> str:
@@ -106,21 +87,3 @@ def test_hosts_are_those_that_users_of_the_sources_type() -> None:
             rest = rest.replace(command.replace("|", "\\|"), "")
 
     assert HOST.findall(rest) == []
-
-
-def test_a_table_is_read() -> None:
-    """Bars, here-documents, what is printed and reasons."""
-    first, second, third = source_page.read(TABLE)["One"]
-
-    assert (first.theirs, first.ours, first.prints) == (("a | b",), ("a | b",), ("x … y", "z"))
-    assert first.missing("x then y\nz") == []
-    assert first.missing("x\ny") == ["x … y", "z"]
-    assert second.theirs == ("c <<EOF\nline\nEOF", "e")
-    assert (second.script, second.elsewhere, second.reason) == ("f\n", "default", "a reason")
-    assert (third.theirs, third.ours, third.status) == ((), (r'g "1\|2"',), "needs a GPU")
-
-
-def test_another_word_for_how_it_is_known_is_an_error() -> None:
-    """A typo must not pass for a row that nothing runs."""
-    with pytest.raises(AssertionError, match=r"cannot read 'runs' .*example: run, prints"):
-        source_page.read(TABLE.replace("needs a GPU", "runs"))

@@ -12,9 +12,8 @@ from typing import Final
 import pytest
 
 from tests.contracts.roles import ROOT
-from tests.suites.__main__ import main
 from tests.suites.beyond import BEYOND
-from tests.suites.gate import GATE, INTEGRATION
+from tests.suites.gate import GATE
 from tests.suites.rotation import choose_in_turn
 from tests.suites.steps import ClusterTakenError, Step, Suite, locked, run_suite
 from tests.waiting import eventually
@@ -75,15 +74,6 @@ def test_consecutive_commits_run_suites_in_turn(repository: Path) -> None:
     assert chosen[len(NAMES) :] == chosen[: len(NAMES)]
 
 
-def test_a_shallow_clone_has_turns_too(repository: Path, tmp_path: Path) -> None:
-    """A shallow clone always has one commit, so the hash decides."""
-    git(repository, "commit", "--quiet", "--allow-empty", "--message=2")
-    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", "clone")
-
-    assert choose_in_turn(NAMES, tmp_path / "clone")[1].startswith("the hash of this commit of a shallow clone begins")
-    assert choose_in_turn(NAMES, tmp_path)[0] == NAMES[0]  # an unpacked archive has no commits
-
-
 @pytest.mark.parametrize(("suite", "asked"), [("", "in-turn"), ("healing", "healing")])
 def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, suite: str, asked: str) -> None:
     """In one run, so that a failure of the gate does not hide the other. CI is set, so that a skip fails."""
@@ -127,12 +117,3 @@ def test_two_runs_do_not_have_the_test_cluster_at_once(tmp_path: Path) -> None:
 
     with locked(file, 0.1):
         pass
-
-
-def test_an_unknown_suite_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """And no suite runs."""
-    assert main(["check", "nonsense"]) == 2
-
-    assert f"cannot run suite nonsense: known suites are check unit contracts {INTEGRATION.split('/')[1]}" in (
-        capsys.readouterr().out
-    )
