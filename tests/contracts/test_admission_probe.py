@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -135,17 +134,3 @@ def test_each_answer_has_a_connection_of_its_own(tmp_path: Path) -> None:
     assert [answer.refusal for answer in answers] == ["Error: no", "Error: no"]
     assert len({call.split()[0] for call in calls}) == 2
     assert all("--context=a create --raw /api/v1/namespaces/system/pods?dryRun=All" in call for call in calls)
-
-
-def test_missing_kubectl_is_an_answer() -> None:
-    """The failure then says which program is missing."""
-    assert module.ask_with(["/nowhere/kubectl"])(POD).refusal.startswith("none: cannot run /nowhere/kubectl")
-
-
-def test_admitted_pod_is_read(tmp_path: Path) -> None:
-    """The answer is the pod as it would be stored."""
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(POD)}\nEND\n")
-    kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
-
-    assert module.ask_with([str(kubectl)])(POD).pod == POD

@@ -125,21 +125,6 @@ def test_queries_ask_for_what_is_served(board: Object) -> None:
     ] == []
 
 
-@pytest.mark.parametrize(
-    ("expr", "legend", "fault"),
-    [
-        ("max(gpu_scheduler_pods)", "", "no program serves gpu_scheduler_pods"),
-        ('max(gpu_scheduler_drift{node="a"})', "", "gpu_scheduler_drift has no label node"),
-        ("max by (kind) (gpu_scheduler_drift)", "", "nothing has a label kind"),
-        ("max by (job) (gpu_scheduler_drift)", "{{pod}}", "no label pod is left for the legend"),
-        ("rate(gpu_scheduler_binds_total[5m])", "", "replicas are not aggregated"),
-    ],
-)
-def test_a_wrong_query_is_found(expr: str, legend: str, fault: str) -> None:
-    """So that an empty list of faults means something."""
-    assert list(faults_of(expr, legend, series())) == [fault]
-
-
 @pytest.mark.promise("board-2")
 def test_each_metric_is_on_a_board() -> None:
     """A metric that no board shows would be one that nobody reads."""

@@ -113,6 +113,15 @@ def test_table_of_components_shows_who_leads(renewed: float, places: str) -> Non
     ]
 
 
+def test_the_controller_has_a_leader_of_its_own() -> None:
+    """The controller's leader is that of its own Lease, not of the scheduler's."""
+    system = [deployment("gpu-scheduler-controller"), pod("c-1", "node1"), lease("c-1", 2)]
+    assert list(status_lines.component_rows(system, REMEDY, NOW))[-1][3] == "node1, nobody leads"
+
+    system[-1]["metadata"]["name"] = "gpu-scheduler-controller"
+    assert list(status_lines.component_rows(system, REMEDY, NOW))[-1][3] == "node1 (leads for 3 h)"
+
+
 def test_monitors_are_counted_where_there_are_any() -> None:
     """The line has the ready monitors and their number; a cluster without monitors has no such line."""
     monitors = deployment("gpu-scheduler-monitor") | {"status": {"desiredNumberScheduled": 4, "numberReady": 3}}
@@ -193,6 +202,24 @@ def test_screen_stays_within_its_width_and_its_height() -> None:
     assert list(status_lines.cluster_lines({**found, "pods": []}, REMEDY, "gpu-scheduler", NOW))[-1] == (
         "No pod has schedulerName gpu-scheduler."
     )
+
+
+def test_a_policy_that_injects_needs_neither_webhook_nor_certificate() -> None:
+    """With injection by policy the lines of the webhook are omitted."""
+    found = {
+        "nodes": [node("node1")],
+        "system": [],
+        "monitors": [],
+        "pods": [],
+        "conflicts": [],
+        "certificate": b"",
+        "registrations": 0,
+    }
+    text = "\n".join(status_lines.cluster_lines(found, REMEDY, "gpu-scheduler", NOW, webhook=False))
+
+    assert "Injection    by the API server's own policy" in text
+    assert "Certificate" not in text
+    assert "webhook" not in text
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,17 @@ def test_pytest_alone_collects_what_needs_no_server_and_no_cluster(tmp_path: Pat
     assert collected.notes == ""
 
 
+def test_a_folder_above_them_ignores_the_cluster_s_tests(tmp_path: Path) -> None:
+    """The output names the flag that collects them."""
+    collected = Collected(tmp_path, "tests")
+
+    assert collected.code == 0, collected.output[-2000:]
+    assert any(test.startswith("tests/integration/") for test in collected.tests)
+    assert not [test for test in collected.tests if test.startswith("tests/cluster")]
+    assert "left out: tests/cluster changes a cluster" in collected.output
+    assert collected.notes == ""
+
+
 @pytest.mark.parametrize("asked", ["tests/cluster", "tests/cluster/healing", CASE, f"{CASE}::test_every_line"])
 def test_a_cluster_test_that_is_named_is_refused_without_the_flag(tmp_path: Path, asked: str) -> None:
     """The message says what the test changes, with an example that works."""

@@ -167,15 +167,6 @@ def test_report_says_what_helps_where_an_image_is_not_pulled(
     assert lines[6] == "Not ready in default/pods:"
 
 
-def test_report_only_reads(kubectl: Path) -> None:
-    """The report only reads, with the caller's kubectl."""
-    report(kubectl=[str(kubectl)], subjects=[{"namespace": "default"}, {"namespace": "other", "name": "train-0"}])
-    asked = (kubectl.parent / "asked").read_text().splitlines()
-
-    assert {line.split()[0] for line in asked} == {"get", "logs"}
-    assert all("--namespace=" in line for line in asked)
-
-
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import yaml
 
-from tests.contracts.host import BOOT, CONTEXT, DESTROY, OTHERS, OURS, REMOVAL, Host, kubeconfig, nodes, without
+from tests.contracts.host import BOOT, CONTEXT, DESTROY, OTHERS, OURS, REMOVAL, Host, kubeconfig, nodes
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -38,19 +37,6 @@ def test_status_and_verify_of_an_existing_cluster_run_kubectl_alone(host: Host, 
     assert host.kubeconfig.read_bytes() == before
 
 
-def test_cluster_of_an_older_version_is_known_by_the_kubeconfig(host: Host) -> None:
-    """Nodes without a mark are ours if the inventory's kubeconfig has their address; their network stays."""
-    host.containers = nodes()
-    text = kubeconfig(OURS, OTHERS[1], current="prod")
-    host.kubeconfig.write_text(text)
-
-    run = host.play(DESTROY, "kind")
-
-    assert run.status == 0, run.output
-    assert run.changes() == [REMOVAL]
-    assert yaml.safe_load(host.kubeconfig.read_text()) == without(text, [CONTEXT])
-
-
 def test_nothing_is_removed_where_no_engine_answers(host: Host) -> None:
     """If the engine does not answer, its cluster may still exist and keeps its kubeconfig."""
     host.answers = False
@@ -63,19 +49,6 @@ def test_nothing_is_removed_where_no_engine_answers(host: Host) -> None:
     assert run.changes() == []
     assert host.kubeconfig.read_bytes() == before
     assert "No container engine answers, so nothing was removed" in run.output
-
-
-def test_other_name_leaves_the_cluster_of_this_one(host: Host) -> None:
-    """An inventory with another cluster_name does not remove the cluster that the same checkout created before."""
-    host.containers = nodes(ROOT, network=True)
-    host.kubeconfig.write_text(kubeconfig(OURS, current=CONTEXT))
-    before = host.kubeconfig.read_bytes()
-
-    run = host.play(DESTROY, "kind", cluster_name="gpu-scheduler-2")
-
-    assert run.status == 0, run.output
-    assert run.changes() == []
-    assert host.kubeconfig.read_bytes() == before
 
 
 STOP: Final = "start-stop-daemon --stop --oknodo --retry TERM/30/KILL/5 --pidfile"

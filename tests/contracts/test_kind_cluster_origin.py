@@ -155,6 +155,16 @@ def test_user_without_a_context_keeps_the_file(file: Path) -> None:
     assert yaml.safe_load(file.read_text())["users"] == [{"name": "me", "user": {"token": "secret"}}]
 
 
+def test_link_is_followed(file: Path, tmp_path: Path) -> None:
+    """A kubeconfig that is a symbolic link stays one."""
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    entry.run(Module(link, SERVER))
+
+    assert link.is_symlink()
+    assert CONTEXT not in file.read_text()
+
+
 def test_alias_of_our_cluster_keeps_what_it_names(file: Path) -> None:
     """If the user added a context for our cluster and user, both stay: no context may lose its cluster."""
     config = yaml.safe_load(file.read_text())

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.contracts.loading import load
 from tests.waiting import limit
 
 MODULE = Path(__file__).resolve().parents[2] / "plugins" / "modules" / "parallel_command.py"
@@ -27,14 +26,6 @@ def run(**arguments: object) -> dict[str, Any]:
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def test_each_item_fills_the_command() -> None:
-    """A dictionary's keys are replaced by name, any other item as `item`; other braces stay."""
-    filled = load("plugins", "modules", "parallel_command.py").filled
-
-    assert filled(["get", "{name}", "{}{{other}}"], {"name": "a-0"}) == ["get", "a-0", "{}{{other}}"]
-    assert filled(["exec", "{item}"], "node1") == ["exec", "node1"]
 
 
 def test_answers_keep_the_order_and_change_nothing() -> None:
@@ -67,8 +58,3 @@ def test_missing_program_and_slow_command_are_reported() -> None:
     assert missing["msg"].startswith("cannot run no-such-program: ")
     assert slow["results"][0]["rc"] == 124
     assert slow["results"][0]["stderr"] == "no answer in 1 s"
-
-
-def test_no_items_no_answers() -> None:
-    """An empty list of items is no error."""
-    assert run(argv=["true"], items=[])["results"] == []

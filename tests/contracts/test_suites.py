@@ -14,35 +14,10 @@ import pytest
 from tests.contracts.roles import ROOT
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
-from tests.suites.rotation import choose_in_turn
-from tests.suites.steps import ClusterTakenError, Step, Suite, locked, run_suite
+from tests.suites.steps import Step, Suite, run_suite
 from tests.waiting import eventually
 
-NAMES: Final = list(BEYOND)
 GATE_OF_MAKE: Final = "".join(re.findall(r"^GATE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
-COMMITS: Final = 2 * len(NAMES)
-PEOPLE: Final = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "somebody"), ("EMAIL", "somebody@example.com"), ("DATE", "2026-11-23T00:00:00Z"))
-}
-CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-
-
-def git(folder: Path, *words: str) -> None:
-    """Run git with a fixed author and date, so that the same commits have the same hashes."""
-    environment = {**os.environ, **PEOPLE, **CONFIGURATION}
-    subprocess.run(("git", "-C", str(folder), *words), env=environment, check=True, capture_output=True)
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with one commit."""
-    folder = tmp_path / "whole"
-    folder.mkdir()
-    git(folder, "init", "--quiet")
-    git(folder, "commit", "--quiet", "--allow-empty", "--message=1")
-    return folder
 
 
 def test_make_test_runs_each_suite_of_the_gate_once() -> None:
@@ -59,19 +34,6 @@ def test_the_files_of_a_suite_exist(name: str) -> None:
     paths = [word for command in commands for word in command if re.fullmatch(r"[\w./-]+\.(py|yml|yaml)", word)]
 
     assert [path for path in paths if not (ROOT / path).exists()] == []
-
-
-def test_consecutive_commits_run_suites_in_turn(repository: Path) -> None:
-    """Consecutive commits run the suites in turn, in a fixed order."""
-    chosen = []
-    for number in range(1, COMMITS + 1):
-        name, why = choose_in_turn(NAMES, repository)
-        chosen.append(name)
-        assert f"this is commit number {number}, and {name} is suite " in why
-        git(repository, "commit", "--quiet", "--allow-empty", f"--message={number}")
-
-    assert sorted(chosen[: len(NAMES)]) == sorted(NAMES)
-    assert chosen[len(NAMES) :] == chosen[: len(NAMES)]
 
 
 @pytest.mark.parametrize(("suite", "asked"), [("", "in-turn"), ("healing", "healing")])
@@ -103,17 +65,3 @@ def test_a_step_that_hangs_is_ended_and_the_next_runs(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cleanup", "next", "started"]
     started = Path("/proc", (tmp_path / "started").read_text().strip(), "cmdline")
     eventually("what it started is gone", lambda: not started.exists() or not started.read_text())  # empty: a zombie
-
-
-def test_two_runs_do_not_have_the_test_cluster_at_once(tmp_path: Path) -> None:
-    """The second waits for the first, and is told which that is."""
-    file = tmp_path / "cache" / "lock"
-    with (
-        locked(file),
-        pytest.raises(ClusterTakenError, match=rf"wait for the end of process {os.getpid()} \("),
-        locked(file, 0.1),
-    ):
-        pass
-
-    with locked(file, 0.1):
-        pass

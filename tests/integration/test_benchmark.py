@@ -18,7 +18,6 @@ from bench.contenders.ours import ColdStart, GpuScheduler, Predecided
 from bench.counted_pods import CountedPods
 from bench.figures import (
     answer_rate,
-    claim_memory,
     cpu_a_pod,
     idle_share,
     memory_beside_pods,
@@ -27,7 +26,6 @@ from bench.figures import (
     writes_a_pod,
 )
 from bench.results import Cell
-from bench.targets import WITH_CLAIMS
 from tests.waiting import slowness
 
 if TYPE_CHECKING:
@@ -139,17 +137,6 @@ def test_growth_is_measured_in_a_process_of_its_own() -> None:
     costs = (measured.growth.pinned, measured.growth.strategy, measured.growth.line, measured.growth.event)
     # Microseconds. A decision takes more than 1 and less than 10,000 of them on any machine.
     assert all(1 < cost < 10_000 for cost in costs)
-
-
-def test_the_memory_of_claims_is_measured_where_there_are_enough() -> None:
-    """Each of a thousand pods has a claim."""
-    measured = growth.measure(Cell("growth", "O", WITH_CLAIMS, 70, 1000), 1, lambda _: None)
-
-    assert measured.wrong == []
-    memory = claim_memory(measured)
-    assert memory is not None
-    # kB. The objects of a claim have some hundred bytes.
-    assert 0.3 < memory < 10
 
 
 def test_pods_that_are_created_and_deleted_are_measured() -> None:
