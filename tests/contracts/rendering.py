@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+Manifest = dict[str, Any]
+
 RENDER: Final = """\
 ---
 - name: Render the templates, all in one task
@@ -34,7 +36,7 @@ RENDER: Final = """\
 
 def rendered(
     folder: Path, names: Iterable[str], inventory: str = "inventory/kind", **variables: object
-) -> list[dict[str, Any]]:
+) -> list[Manifest]:
     """Return every template of these roles, rendered by Ansible with `inventory` and `variables`."""
     roles, found = folder / "roles", folder / "rendered"
     found.mkdir()
@@ -59,11 +61,30 @@ def rendered(
 
 def once_rendered(
     folders: pytest.TempPathFactory, names: Sequence[str], cases: Mapping[str, Mapping[str, Any]]
-) -> Callable[[str], list[dict[str, Any]]]:
+) -> Callable[[str], list[Manifest]]:
     """Return a function that renders these roles with the variables of a case, once for each case."""
 
     @cache
-    def of_case(case: str) -> list[dict[str, Any]]:
+    def of_case(case: str) -> list[Manifest]:
         return rendered(folders.mktemp("case"), names, "inventory/kind", **cases[case])
 
     return of_case
+
+
+def of_kind(manifests: Iterable[Manifest], *kinds: str) -> list[Manifest]:
+    """Return the manifests of these kinds."""
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]
+
+
+def only(manifests: Iterable[Manifest], kind: str) -> Manifest:
+    """Return the only manifest of that kind."""
+    (found,) = of_kind(manifests, kind)
+    return found
+
+
+def pod_of(manifest: Manifest) -> Manifest:
+    """Return the specification of a pod, or that of a workload's template."""
+    spec: Manifest = manifest["spec"]
+    if manifest["kind"] == "CronJob":
+        spec = spec["jobTemplate"]["spec"]
+    return spec if manifest["kind"] == "Pod" else spec["template"]["spec"]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 A: Final = Expression("$.Values.a")
-B: Final = Expression("$.Values.b")
 
 
 REFUSED: Final = {
@@ -37,7 +36,7 @@ def render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
     def rendered(text: str) -> str:
         (tmp_path / "role" / "templates" / "x.j2").write_text(text)
-        return role_templates.rendered("role", "x.j2", {"a": A, "b": B, "known": True, "unknown": False})
+        return role_templates.rendered("role", "x.j2", {"a": A})
 
     return rendered
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_scheduler import names
 from tests.contracts import roles
-from tests.contracts.rendering import once_rendered, rendered
+from tests.contracts.rendering import once_rendered, only, pod_of, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,18 +38,6 @@ def render(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return once_rendered(tmp_path_factory, ["driver"], CASES)
 
 
-def of_kind(manifests: list[Json], kind: str) -> Json:
-    """Return the only manifest of that kind."""
-    (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
-    return found
-
-
-def pod_of(manifests: list[Json]) -> Json:
-    """Return the specification of the drivers' pods."""
-    spec: Json = of_kind(manifests, "DaemonSet")["spec"]["template"]["spec"]
-    return spec
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_manifests_are_valid(render: Any, case: str) -> None:
     """Every object is valid against Kubernetes' own schema, and labelled as part of the product."""
@@ -61,12 +49,12 @@ def test_manifests_are_valid(render: Any, case: str) -> None:
 def test_names_are_those_of_the_program(render: Any) -> None:
     """Of namespace, account and DaemonSet, and of the driver, which the kubelet finds by its directory."""
     found = render("simulated")
-    paths = [volume["hostPath"]["path"] for volume in pod_of(found)["volumes"]]
+    paths = [volume["hostPath"]["path"] for volume in pod_of(only(found, "DaemonSet"))["volumes"]]
 
-    assert {of_kind(found, kind)["metadata"]["name"] for kind in ("Namespace", "ServiceAccount", "DaemonSet")} == {
+    assert {only(found, kind)["metadata"]["name"] for kind in ("Namespace", "ServiceAccount", "DaemonSet")} == {
         names.DRIVER
     }
-    assert of_kind(found, "DeviceClass")["metadata"]["name"] == names.DRA_DRIVER
+    assert only(found, "DeviceClass")["metadata"]["name"] == names.DRA_DRIVER
     assert f"/var/lib/kubelet/plugins/{names.DRA_DRIVER}" in paths
 
 
@@ -76,7 +64,7 @@ def test_the_rights_are_the_least(render: Any, case: str) -> None:
     found = render(case)
     given = {
         (group, resource): set(rule["verbs"])
-        for rule in of_kind(found, "ClusterRole")["rules"]
+        for rule in only(found, "ClusterRole")["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
@@ -87,7 +75,7 @@ def test_the_rights_are_the_least(render: Any, case: str) -> None:
         ("resource.k8s.io", "resourceslices"): {"list", "watch", "create", "update", "delete"},
         ("resource.k8s.io", "resourceclaims"): {"get"},
     }
-    (subject,) = of_kind(found, "ClusterRoleBinding")["subjects"]
+    (subject,) = only(found, "ClusterRoleBinding")["subjects"]
     assert (subject["namespace"], subject["name"]) == (names.DRIVER, names.DRIVER)
 
 
@@ -95,9 +83,9 @@ def test_the_rights_are_the_least(render: Any, case: str) -> None:
 def test_user_0_has_no_capability(render: Any, case: str) -> None:
     """Only directories of the node need the namespace's standard; the root is read-only, with the default seccomp."""
     found = render(case)
-    pod = pod_of(found)
+    pod = pod_of(only(found, "DaemonSet"))
     (container,) = pod["containers"]
-    labels = of_kind(found, "Namespace")["metadata"]["labels"]
+    labels = only(found, "Namespace")["metadata"]["labels"]
 
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
     assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (0, 0)
@@ -119,7 +107,7 @@ def test_user_0_has_no_capability(render: Any, case: str) -> None:
 )
 def test_directories_have_the_paths_of_the_node(render: Any, case: str, kubelet_dir: str, writable: set[str]) -> None:
     """The driver names its socket to the kubelet, and devices to the runtime. What it only reads, it cannot write."""
-    pod = pod_of(render(case))
+    pod = pod_of(only(render(case), "DaemonSet"))
     (container,) = pod["containers"]
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     env = {each["name"]: each.get("value") for each in container["env"]}
@@ -132,7 +120,7 @@ def test_directories_have_the_paths_of_the_node(render: Any, case: str, kubelet_
 
 def test_drivers_run_where_the_monitors_do(render: Any) -> None:
     """On GPU nodes with any taint, whatever other pods tolerate."""
-    pod, chosen = pod_of(render("simulated")), pod_of(render("options"))
+    pod, chosen = pod_of(only(render("simulated"), "DaemonSet")), pod_of(only(render("options"), "DaemonSet"))
 
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "agentaflow.gpu/enabled": "true"}
     assert pod["priorityClassName"] == "system-node-critical"
@@ -144,7 +132,7 @@ def test_drivers_run_where_the_monitors_do(render: Any) -> None:
 
 def test_the_account_may_use_directories_of_the_node_on_openshift(render: Any) -> None:
     """By the SecurityContextConstraints `privileged`, in the drivers' namespace alone."""
-    binding = of_kind(render("OpenShift"), "RoleBinding")
+    binding = only(render("OpenShift"), "RoleBinding")
 
     assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
     assert binding["metadata"]["namespace"] == names.DRIVER
@@ -164,7 +152,7 @@ APPLIED: Final[dict[str, tuple[dict[str, Any], str]]] = {
 def test_drivers_run_only_with_isolation_dra(given: dict[str, Any], source: str, tmp_path: Path) -> None:
     """The inventory's wiring decides it. The other roles then know the drivers' namespace."""
     found = rendered(tmp_path, ["driver", "policies", "observability"], **given)
-    (container,) = pod_of(found)["containers"]
+    (container,) = pod_of(only(found, "DaemonSet"))["containers"]
     env = {each["name"]: each.get("value") for each in container["env"]}
     (controllers,) = (
         each

@@ -55,6 +55,13 @@ TASK = """\
 """
 
 
+def played(folder: Path, *options: str) -> str:
+    """Run the folder's play. Return its output."""
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    command = ("ansible-playbook", "--inventory=inventory/kind", *options, str(folder / "play.yml"))
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 def test_a_role_is_numbered_before_its_first_task(tmp_path: Path) -> None:
     """One that does nothing is counted and not named, and none is named twice."""
     (tmp_path / "play.yml").write_text(ROLES)
@@ -63,11 +70,9 @@ def test_a_role_is_numbered_before_its_first_task(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         does = str(role != "idle").lower()
         (folder / "main.yml").write_text(TASK.format(role=role, does=does) + TASK.format(role=role, does=does))
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-    command = ("ansible-playbook", "--inventory=inventory/kind", str(tmp_path / "play.yml"))
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    output = played(tmp_path)
 
-    lines = [line.rstrip(" *") for line in done.stdout.splitlines() if line.startswith(("ROLE ", "TASK "))]
+    lines = [line.rstrip(" *") for line in output.splitlines() if line.startswith(("ROLE ", "TASK "))]
     assert lines[:2] == ["ROLE 2 of 3 [first], after 0 min 0 s", "TASK [first : Work in first]"]
     assert [line for line in lines if line.startswith("ROLE")][1:] == ["ROLE 3 of 3 [second], after 0 min 0 s"]
 
@@ -98,11 +103,9 @@ def test_each_object_of_a_task_has_its_diff(tmp_path: Path) -> None:
     (tmp_path / "play.yml").write_text(DIFFS)
     (tmp_path / "library").mkdir()
     (tmp_path / "library" / "several.py").write_text(SEVERAL)
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-    command = ("ansible-playbook", "--inventory=inventory/kind", "--check", "--diff", str(tmp_path / "play.yml"))
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    output = played(tmp_path, "--check", "--diff")
 
-    headers = [line for line in done.stdout.splitlines() if line.startswith("+++ ")]
+    headers = [line for line in output.splitlines() if line.startswith("+++ ")]
     assert headers == ["+++ after: ConfigMap system/first", "+++ after: ConfigMap system/second"]
-    assert done.stdout.index("TASK [Apply several]") < done.stdout.index(headers[0])
-    assert done.stdout.count("first-data") == 1
+    assert output.index("TASK [Apply several]") < output.index(headers[0])
+    assert output.count("first-data") == 1

@@ -119,91 +119,53 @@ def test_unknown_images_are_a_warning_only_on_other_machines() -> None:
 UNKNOWN: Final = (
     "No node says which GPUs it has, by a monitor or a device plugin: one line for each worker, with GPU 0."
 )
-# case → (the nodes, the present map, replicas, the map that is written, what is said)
-MAPS: Final[dict[str, tuple[list[Any], str, int, str, list[str]]]] = {
+# case → (the nodes, the present map, the map that is written)
+MAPS: Final[dict[str, tuple[list[Any], str, str]]] = {
     "a map that can be fulfilled stays, with its comments": (
         [node("node1"), node("node2")],
         "# ours\n0=node1:0,1\n1=node2:3\n2=node2:3\n",
-        0,
         "# ours\n0=node1:0,1\n1=node2:3\n2=node2:3\n",
-        [],
     ),
     "unknown nodes are replaced, on the nodes with the most free GPUs": (
         [node("gpu-b", 2), node("gpu-a", 4)],
         "0=node1:0,1\n1=node2:2\n2=node3:0,1,2\n",
-        0,
         "0=gpu-a:0,1\n1=gpu-a:2\n2=gpu-b:0,1\n",
-        [],
     ),
     "lines that can be fulfilled keep their GPUs": (
         [node("gpu-a", 2)],
         "0=node1:0\n1=gpu-a:0\n",
-        0,
         "0=gpu-a:1\n1=gpu-a:0\n",
-        [],
     ),
-    "held and ill devices are left out": (
-        [node("gpu-a", 4, held=["0"], ill=[2])],
-        "0=node1:0\n1=node1:1\n2=node1:2\n",
-        0,
-        "0=gpu-a:1\n1=gpu-a:3\n",
-        ["There are free GPUs for 2 lines; 3 were asked for."],
-    ),
-    "what a device plugin has handed out is left out": (
-        [node("gpu-a", None, plugin=3, holders=[limited(1), limited(1)])],
-        "0=node1:0\n1=node1:1\n",
-        0,
-        "0=gpu-a:0\n",
-        ["There are free GPUs for 1 lines; 2 were asked for."],
-    ),
-    "a device that shows wear is left out": (
-        [node("gpu-a", 2, worn=[0])],
-        "0=gpu-a:0\n",
-        0,
-        "0=gpu-a:1\n",
-        [],
-    ),
+    "a device that shows wear is left out": ([node("gpu-a", 2, worn=[0])], "0=gpu-a:0\n", "0=gpu-a:1\n"),
     "names of each kind are of one device": (
         [node("gpu-a", 4, held=[objects.gpu(0), "1,+2"])],
         "0=gpu-a:0,1,2\n",
-        0,
         "0=gpu-a:3\n",
-        [],
     ),
     "a UUID where only numbers are known may be any device": (
         [node("gpu-a", None, plugin=4, held=[objects.gpu(0)]), node("gpu-b", None, plugin=1)],
         "0=gpu-a:0\n",
-        0,
         "0=gpu-b:0\n",
-        [],
     ),
     "of a pod that says nothing else its map counts, by name and by alias": (
         [node("gpu-a", 4, alias="big", holders=[{"limit": 0, "values": [], "map": "0=big:0\n1=gpu-a:1\n2=gpu-b:2"}])],
         "0=node1:0\n",
-        0,
         "0=gpu-a:2\n",
-        [],
     ),
     "a limit is only a count where no device plugin is": (
         [node("gpu-a", 4, holders=[limited(2, "0,1")])],
         "0=node1:0\n",
-        0,
         "0=gpu-a:2\n",
-        [],
     ),
     "where a device plugin is, the devices of a pod with a limit have numbers of its container": (
         [node("gpu-a", 4, plugin=4, holders=[limited(1, "0")])],
         "0=gpu-a:0\n",
-        0,
         "0=gpu-a:0\n",
-        [],
     ),
     "a line without GPUs stays on a node that takes pods": (
         [node("gpu-a", 1), node("cpu", None), node("off", None, ready=False)],
         "0=node1:0\n1=cpu:\n2=off:\n",
-        0,
         "0=gpu-a:0\n1=cpu:\n2=gpu-a:\n",
-        [],
     ),
     "nodes that take no check pods are left out": (
         [
@@ -213,17 +175,22 @@ MAPS: Final[dict[str, tuple[list[Any], str, int, str, list[str]]]] = {
             node("d", 1, taints=(TAINT,)),
         ],
         "0=node1:0\n",
-        0,
         "0=d:0\n",
-        [],
     ),
-    "more lines are asked for": ([node("a", 3)], "0=a:2\n", 3, "0=a:2\n1=a:0\n2=a:1\n", []),
+    "held and ill devices are left out": (
+        [node("gpu-a", 4, held=["0"], ill=[2])],
+        "0=node1:0\n1=node1:1\n2=node1:2\n",
+        "0=gpu-a:1\n1=gpu-a:3\n",
+    ),
+    "what a device plugin has handed out is left out": (
+        [node("gpu-a", None, plugin=3, holders=[limited(1), limited(1)])],
+        "0=node1:0\n1=node1:1\n",
+        "0=gpu-a:0\n",
+    ),
     "nothing is known of any GPU": (
         [node("control", None, control_plane=True), node("b", None), node("a", None)],
         "0=node1:0,1\n1=node2:0\n2=node3:0\n",
-        0,
         "0=a:0\n1=b:0\n",
-        [UNKNOWN, "There are free GPUs for 2 lines; 3 were asked for."],
     ),
 }
 
@@ -231,14 +198,24 @@ MAPS: Final[dict[str, tuple[list[Any], str, int, str, list[str]]]] = {
 @pytest.mark.promise("up-9")
 @pytest.mark.parametrize("case", MAPS)
 def test_map_is_of_nodes_that_exist(case: str) -> None:
-    """The map has free and healthy GPUs alone, and a second run leaves it as it is."""
-    nodes, present, replicas, text, notes = MAPS[case]
-    made = gpu_nodes.map_of_nodes(nodes, present, replicas, TOLERATED)
+    """The map has free and healthy GPUs alone, and a second run leaves it as it is. What is missing is said."""
+    nodes, present, text = MAPS[case]
+    made = gpu_nodes.map_of_nodes(nodes, present, 0, TOLERATED)
+    fewer, asked = (f"There are free GPUs for {len(text.splitlines())} lines; ", len(present.splitlines()))
 
-    assert (made["map"], made["differs"], made["notes"], made["error"]) == (text, text != present, notes, "")
+    assert (made["map"], made["differs"], made["error"]) == (text, text != present, "")
     assert bool(made["change"]) == made["differs"]
+    assert [each for each in made["notes"] if each != UNKNOWN] == (
+        [f"{fewer}{asked} were asked for."] if len(text.splitlines()) < asked else []
+    )
+    assert (UNKNOWN in made["notes"]) is (case == "nothing is known of any GPU")
     again = gpu_nodes.map_of_nodes(nodes, text, 0, TOLERATED)
     assert (again["map"], again["differs"]) == (text, False)
+
+
+def test_more_lines_may_be_asked_for() -> None:
+    """They get GPUs that are free."""
+    assert gpu_nodes.map_of_nodes([node("a", 3)], "0=a:2\n", 3, TOLERATED)["map"] == "0=a:2\n1=a:0\n2=a:1\n"
 
 
 def test_no_map_is_made_where_no_node_takes_a_pod() -> None:

@@ -15,7 +15,7 @@ from gpu_scheduler.kube.objects.pod_objects import PodLabels
 from gpu_scheduler.kube.objects.resource_claims import OUR_CLAIM
 from gpu_scheduler.webhook.pod_templates import GROUPS
 from tests.contracts import roles
-from tests.contracts.rendering import once_rendered, rendered
+from tests.contracts.rendering import of_kind, once_rendered, pod_of, rendered
 from tests.contracts.rights import ACCOUNTS, ISOLATING, RIGHTS
 
 if TYPE_CHECKING:
@@ -36,19 +36,6 @@ BACKSLASH = "\\"
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     """Return all manifests of all roles, rendered by Ansible itself."""
     return rendered(tmp_path_factory.mktemp("manifests"), ROLES)
-
-
-def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
-    """Return the manifests of these kinds."""
-    return [manifest for manifest in manifests if manifest["kind"] in kinds]
-
-
-def pod_of(manifest: Manifest) -> Manifest:
-    """Return the pod specification of a pod or of a workload's template."""
-    spec: Manifest = manifest["spec"]
-    if manifest["kind"] == "CronJob":
-        spec = spec["jobTemplate"]["spec"]
-    return spec if manifest["kind"] == "Pod" else spec["template"]["spec"]
 
 
 def test_manifests_are_valid(manifests: list[Manifest]) -> None:
@@ -216,30 +203,23 @@ def test_each_pod_is_reviewed_with_claims_or_without(
 
 
 @pytest.mark.promise("hook-3")
-def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path) -> None:
-    """With failure policy `Ignore` pods are admitted while no webhook answers; jobs are refused as before."""
-    found = rendered(tmp_path, ["webhook"], webhook_failure_policy="Ignore")
+@pytest.mark.parametrize(
+    ("isolation", "closed"), [("env", {"mutate-job"}), ("dra", {"mutate-job", "mutate-dra", "validate-dra"})]
+)
+def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path, isolation: str, closed: set[str]) -> None:
+    """With failure policy `Ignore` pods are admitted while no webhook answers; jobs are refused as before.
+
+    So are pods that must have claims: they would have none for all their life.
+    """
+    found = rendered(tmp_path, ["webhook"], webhook_failure_policy="Ignore", isolation=isolation)
     policies = {
         webhook["name"].partition(".")[0]: webhook["failurePolicy"]
         for registration in of_kind(found, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         for webhook in registration["webhooks"]
     }
 
-    assert policies == {"mutate": "Ignore", "validate": "Ignore", "mutate-job": "Fail", "warn": "Ignore"}
-
-
-def test_no_pod_that_must_have_claims_is_admitted_without_an_answer(tmp_path: Path) -> None:
-    """It would have none for all its life. So failure policy `Ignore` does not apply to it."""
-    found = rendered(tmp_path, ["webhook"], webhook_failure_policy="Ignore", isolation="dra")
-    policies = {
-        webhook["name"].partition(".")[0]: webhook["failurePolicy"]
-        for registration in of_kind(found, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-        for webhook in registration["webhooks"]
-    }
-
-    assert {name: policy for name, policy in policies.items() if policy == "Fail"} == dict.fromkeys(
-        ("mutate-dra", "validate-dra", "mutate-job"), "Fail"
-    )
+    assert {name for name, policy in policies.items() if policy == "Fail"} == closed
+    assert {policies[name] for name in ("mutate", "validate", "warn")} == {"Ignore"}
 
 
 @pytest.mark.promise("env-3")

@@ -9,15 +9,9 @@ import pytest
 import yaml
 
 from tests.contracts import roles
-from tests.contracts.rendering import rendered
+from tests.contracts.rendering import only, pod_of, rendered
 
 Json = dict[str, Any]
-
-
-def of_kind(manifests: list[Json], kind: str) -> Json:
-    """Return the only manifest of that kind."""
-    (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +33,9 @@ def test_declared_gpus_are_mounted_as_a_folder(simulated: list[Json]) -> None:
     The content is the inventory's.
     """
     facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
-    pod = of_kind(simulated, "DaemonSet")["spec"]["template"]["spec"]
+    pod = pod_of(only(simulated, "DaemonSet"))
     (mount,) = pod["containers"][0]["volumeMounts"]
-    config = of_kind(simulated, "ConfigMap")
+    config = only(simulated, "ConfigMap")
 
     assert mount == {"name": "inventory", "mountPath": "/etc/gpu-scheduler/inventory", "readOnly": True}
     assert pod["volumes"] == [{"name": "inventory", "configMap": {"name": config["metadata"]["name"]}}]
@@ -61,7 +55,7 @@ def test_every_device_of_the_shown_map_is_declared() -> None:
 
 def test_monitors_run_on_gpu_nodes_with_any_taint(simulated: list[Json]) -> None:
     """Nodes are selected by the label that operators set; each monitor knows its node, namespace and pod name."""
-    pod = of_kind(simulated, "DaemonSet")["spec"]["template"]["spec"]
+    pod = pod_of(only(simulated, "DaemonSet"))
     env = {
         each["name"]: each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
         for each in pod["containers"][0]["env"]
@@ -76,10 +70,10 @@ def test_monitors_run_on_gpu_nodes_with_any_taint(simulated: list[Json]) -> None
 
 def test_the_driver_is_opened_by_an_ordinary_user(nvml: list[Json]) -> None:
     """The only exception is `privileged`, in a namespace of its own; and the monitor reads no other pods."""
-    pod = of_kind(nvml, "DaemonSet")["spec"]["template"]["spec"]
+    pod = pod_of(only(nvml, "DaemonSet"))
     (container,) = pod["containers"]
-    enforced = of_kind(nvml, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-    rights = [resource for rule in of_kind(nvml, "ClusterRole")["rules"] for resource in rule["resources"]]
+    enforced = only(nvml, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    rights = [resource for rule in only(nvml, "ClusterRole")["rules"] for resource in rule["resources"]]
     env = {each["name"]: each.get("value") for each in container["env"]}
 
     assert enforced == "privileged"

@@ -257,11 +257,10 @@ def policy(**spec: object) -> Manifest:
     return {
         "kind": "NetworkPolicy",
         "metadata": {"name": "p", "namespace": "here"},
-        "spec": {"podSelector": {}, **spec},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"], **spec},
     }
 
 
-SAME: Final = {"podSelector": {"matchLabels": {"app": "b"}}}
 THERE: Final = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "there"}}}
 BLOCK: Final = {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/24"]}}
 # A sentence → policies, source, target, port, and whether the connection is allowed.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import kubernetes_validate
 import pytest
 
-from tests.contracts.rendering import once_rendered
+from tests.contracts.rendering import of_kind, once_rendered, pod_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,16 +62,12 @@ def render(tmp_path_factory: pytest.TempPathFactory) -> Render:
 
 def pods(manifests: list[Manifest], *kinds: str) -> dict[str, Manifest]:
     """Return the name of each workload of these kinds → the specification of its pods."""
-    found = {}
-    for one in (each for each in manifests if each["kind"] in kinds):
-        spec = one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
-        found[one["metadata"]["name"]] = spec if one["kind"] == "Pod" else spec["template"]["spec"]
-    return found
+    return {one["metadata"]["name"]: pod_of(one) for one in of_kind(manifests, *kinds)}
 
 
 def named(manifests: list[Manifest], kind: str, name: str) -> Manifest:
     """Return the one object of this kind and name."""
-    (found,) = (one for one in manifests if (one["kind"], one["metadata"]["name"]) == (kind, name))
+    (found,) = (one for one in of_kind(manifests, kind) if one["metadata"]["name"] == name)
     return found
 
 
