@@ -45,6 +45,16 @@ def test_a_delayed_key_comes_when_it_is_due() -> None:
     assert (work.pop(100), work.next_due(100), len(work)) == (None, None, 0)
 
 
+def test_keys_that_wait_or_are_reconciled_are_due_now() -> None:
+    """One with a time is due when that has come."""
+    work = queue("a", "b")
+    work.pop(0)
+    assert work.now_due(0) == 2
+    work.done("a", 0, again=5)
+
+    assert (work.now_due(4.9), work.now_due(5)) == (1, 2)
+
+
 def test_a_key_that_fails_backs_off() -> None:
     """The pause doubles up to its maximum. A success resets it."""
     work = queue("a")
