@@ -37,6 +37,8 @@ def idle(server: FakeServer, *paths: str) -> None:
         server.on("WATCH", path, Watch())
 
 
+# Watches that end at once follow each other without a pause, so no virtual time would pass.
+@pytest.mark.clock("real")
 async def test_nodes_are_followed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
