@@ -133,18 +133,27 @@ async def test_a_watch_resumes_where_the_last_one_ended() -> None:
 
 
 async def test_the_version_says_what_the_handler_has_received() -> None:
-    """It advances after the handler, also where only a bookmark tells that nothing has changed. A 410 clears it."""
+    """It advances after the handler, also where only a bookmark tells that nothing has changed."""
     async with reflecting() as (server, reflector, handler):
         before: list[str | None] = []
         handler.applied = lambda _: before.append(reflector.version)  # type: ignore[method-assign, assignment]
-        server.on("GET", PATH, page(7, thing("a", 1)), Reply(hang=True))
-        events = (event("ADDED", "b", 8), event("ADDED", "c", 9), event("BOOKMARK", "", 15))
-        server.on("WATCH", PATH, Watch(events, close=True), Reply(410))
+        server.on("GET", PATH, page(7, thing("a", 1)))
+        server.on("WATCH", PATH, Watch((event("ADDED", "b", 8), event("ADDED", "c", 9), event("BOOKMARK", "", 15))))
 
         await until(lambda: reflector.version == "15")
-        await until(lambda: reflector.version is None)
 
     assert before == [None, "7", "8"]
+
+
+async def test_an_expired_version_is_none_until_the_next_list() -> None:
+    """The API server answers 410; what has changed since is unknown until it has listed again."""
+    async with reflecting() as (server, reflector, _):
+        server.on("GET", PATH, page(7, thing("a", 1)), Reply(hang=True))
+        server.on("WATCH", PATH, Reply(410))
+
+        await until(lambda: len(server.asked("GET")) == 2)
+
+        assert reflector.version is None
 
 
 @pytest.mark.promise("hold-8")
