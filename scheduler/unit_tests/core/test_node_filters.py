@@ -149,6 +149,12 @@ MISMATCH = {
         "nodeSelector",
         "kubectl label node node1 rack=7",
     ),
+    "two labels that the node does not have: one of them is not enough": (
+        constrained(selector={"rack": "7", "row": "2"}),
+        'nodeSelector asks for "rack=7", which it does not have',
+        "nodeSelector",
+        "",
+    ),
     "an affinity to nodes with another value": (
         constrained(affinity=(NodeSelectorTerm((SSD, NodeSelectorRequirement("zone", "NotIn", ("a",)))),)),
         'required node affinity does not allow it, "zone NotIn a" does not hold',

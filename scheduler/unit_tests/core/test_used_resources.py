@@ -68,6 +68,16 @@ def test_a_deleted_pod_frees_its_resources(given: ForeignPod, cured_by: set[Clus
     assert list(used.entries()) == []
 
 
+def test_a_request_of_nothing_takes_nothing() -> None:
+    """Ledgers are equal whether or not a pod names a resource of which it takes none."""
+    with_zero, without = UsedResources(), UsedResources()
+    with_zero.put(foreign_pod("a", requests={"cpu": 0}))
+    without.put(foreign_pod("a"))
+
+    amounts = [[entry for entry in used.entries() if entry[0][0] == "used"] for used in (with_zero, without)]  # type: ignore[index]
+    assert amounts[0] == amounts[1] == [(("used", "node1", "pods"), 1)]
+
+
 def test_the_first_user_of_a_plugin_is_named() -> None:
     """The first pod with devices of the plugin is named, and after its end the next."""
     used = UsedResources()
