@@ -50,7 +50,8 @@ class _Skipping(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with virtual time: a sleep of hours takes no time, and ends when all other tasks wait.
 
-    It knows nothing of other processes: a test that waits for one is marked clock("real").
+    It knows nothing of other processes, nor of threads that it did not start: a test that waits for one is marked
+    clock("real").
     """
 
     def __init__(self) -> None:

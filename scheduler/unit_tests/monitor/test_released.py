@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from gpu_scheduler.monitor.readings import GpuReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+# A source reads in a thread of its own.
+pytestmark = pytest.mark.clock("real")
 
 EVERY, UNATTACHED = 0, pynvml.NVML_INIT_FLAG_NO_ATTACH
 MIB = 2**20
@@ -137,7 +141,7 @@ class Reader:
         async def remember() -> tuple[GpuReading, ...] | None:
             return remembered
 
-        self._source = NvmlSource(deadline=10, remember=remember, cordons=lambda: self.cordons)
+        self._source = NvmlSource(deadline=math.inf, remember=remember, cordons=lambda: self.cordons)
 
     async def read(self, *devices: str) -> tuple[GpuReading, ...]:
         """Read while these devices are cordoned."""
