@@ -1,8 +1,8 @@
 """Accepts connections and limits their number, in total and per address, so that no peer can block the others.
 
 A peer that has sent nothing costs a socket only. Its first byte moves it into its address's queue; addresses are served
-in turn. When no slot is free, the connection that has gone longest without a complete request is closed, those between
-two requests last.
+in turn. When no slot is free, a connection of the address that has most without a complete request is closed: the one
+that has gone longest so. Those between two requests are closed last.
 """
 
 from __future__ import annotations
@@ -246,10 +246,13 @@ class Acceptor:
 def _first_to_evict(among: Iterable[PeerConnection], now: float) -> PeerConnection | None:
     """Return the connection that has gone longest without a complete request; None if none may be closed yet.
 
-    Connections between two requests are evicted only if there are no others. An API server that gets no processor for
-    a second would lose them to peers that never send a request, and fail each create that it sends on a closed one.
+    It is one of the address that has most of them. Connections between two requests are evicted only if there are no
+    others. An API server that gets no processor for a second would lose its own to peers that never send a request, and
+    fail each create that it sends on a closed one.
     """
-    served = list(among)
-    others = [each for each in served if each.phase is not ConnectionPhase.ANSWERING and not each.is_between_requests()]
-    evictable = (each for each in others or served if each.is_evictable(now))
+    served = [each for each in among if each.phase is not ConnectionPhase.ANSWERING]
+    candidates = [each for each in served if not each.is_between_requests()] or served
+    of_address = Counter(each.address for each in candidates)
+    most = max(of_address.values(), default=0)
+    evictable = (each for each in candidates if of_address[each.address] == most and each.is_evictable(now))
     return min(evictable, key=lambda each: each.without_request_since, default=None)

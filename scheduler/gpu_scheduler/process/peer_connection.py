@@ -194,41 +194,46 @@ class PeerConnection(asyncio.Protocol):
 
 
 class WaitingPeers:
-    """Peers without a slot: those that have sent nothing, and one queue per address for the others."""
+    """Peers without a slot, by address: those that have sent nothing, and a queue of the others."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._silent: dict[PeerConnection, None] = {}
+        self._silent: dict[str, dict[PeerConnection, None]] = {}
         self._queues: dict[str, deque[PeerConnection]] = {}
 
     def __iter__(self) -> Iterator[PeerConnection]:
         """Yield all waiting peers."""
-        yield from self._silent
-        for queue in self._queues.values():
-            yield from queue
+        for peers in (*self._silent.values(), *self._queues.values()):
+            yield from peers
 
     def __len__(self) -> int:
         """Return the number of waiting peers."""
-        return len(self._silent) + sum(len(queue) for queue in self._queues.values())
+        return sum(map(len, (*self._silent.values(), *self._queues.values())))
 
     def add(self, connection: PeerConnection) -> None:
         """Keep a connection until its first byte."""
-        self._silent[connection] = None
+        self._silent.setdefault(connection.address, {})[connection] = None
 
     def enqueue(self, connection: PeerConnection) -> None:
         """Put a connection that sent its first byte into its address's queue."""
-        self._silent.pop(connection, None)
+        self._forget_silent(connection)
         connection.enter(ConnectionPhase.QUEUED)
         self._queues.setdefault(connection.address, deque()).append(connection)
 
     def remove(self, connection: PeerConnection) -> None:
         """Remove a connection that no longer waits."""
-        self._silent.pop(connection, None)
+        self._forget_silent(connection)
         queue = self._queues.get(connection.address)
         if queue is not None and connection in queue:
             queue.remove(connection)
             if not queue:
                 del self._queues[connection.address]
+
+    def _forget_silent(self, connection: PeerConnection) -> None:
+        peers = self._silent.get(connection.address, {})
+        peers.pop(connection, None)
+        if not peers:
+            self._silent.pop(connection.address, None)
 
     def next_of_each_address(self) -> list[PeerConnection]:
         """Return the next connection of each address, beginning with the address that was served least recently.
@@ -246,10 +251,11 @@ class WaitingPeers:
             self._queues[connection.address] = queue
 
     def first_to_evict(self) -> PeerConnection:
-        """Return the connection to evict if too many wait: the oldest that has sent nothing, or of the longest queue.
+        """Return the connection to evict if too many wait: the oldest of the address with most that have sent nothing.
 
-        An API server sends its first byte at once, and then waits in a queue.
+        If these are few, of the longest queue. An API server sends its first byte at once, and then waits in a queue.
+        If it gets no processor for a moment, it has sent nothing, but an attacker's address has more such connections.
         """
-        if len(self._silent) > SILENT_SHARE * len(self):
-            return next(iter(self._silent))
+        if sum(map(len, self._silent.values())) > SILENT_SHARE * len(self):
+            return next(iter(max(self._silent.values(), key=len)))
         return max(self._queues.values(), key=len)[0]

@@ -156,6 +156,20 @@ async def test_all_addresses_together_have_a_limit_of_connections() -> None:
             assert await ask(each, GET[1:]) == b"HTTP/1.1 200 OK"
 
 
+@pytest.mark.promise("serve-2")
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_slow_peer_outlives_those_of_an_address_with_more(tls: bool) -> None:  # noqa: FBT001 - a row
+    """An API server that gets no processor for a moment is slow. Whatever it was about to send, it is not closed."""
+    async with serving(replace(LIMITS, handshakes=3, request_timeout=60), tls=tls) as (peers, _):
+        slow, *others = [await peers.connect(address, tls=False) for address in ("127.0.0.2", *["127.0.0.1"] * 8)]
+        for streams in (slow, *others):
+            # The first byte of a handshake, or of a request.
+            streams[1].write(b"\x16" if tls else GET[:1])
+            await asyncio.sleep(LIMITS.evictable_after)
+
+        assert not await closed(slow, 0.01)
+
+
 async def test_a_peer_that_completes_requests_is_not_evicted() -> None:
     """An API server's connection is older than those of an attacker at its own address, and outlives them."""
     async with serving() as (peers, _):
@@ -471,5 +485,25 @@ async def test_peers_that_have_sent_nothing_are_evicted_before_peers_in_a_queue(
     waiting.remove(silent)
     assert waiting.first_to_evict() is many[1]
     assert set(waiting) == {other, many[1], many[2]}
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.promise("serve-2")
+async def test_of_those_that_have_sent_nothing_the_address_with_most_is_evicted_first() -> None:
+    """An API server that gets no processor for half a second has sent nothing, and is older than an attacker's."""
+    waiting = WaitingPeers()
+    socks = [socket.socket() for _ in range(3)]
+    slow, *many = (
+        PeerConnection(sock, address, ConnectionOwner(), LIMITS)
+        for sock, address in zip(socks, ["10.0.0.2", "10.0.0.1", "10.0.0.1"], strict=True)
+    )
+    for connection in (slow, *many):
+        waiting.add(connection)
+
+    assert waiting.first_to_evict() is many[0]
+
+    waiting.remove(many[0])
+    assert waiting.first_to_evict() is slow
     for sock in socks:
         sock.close()
