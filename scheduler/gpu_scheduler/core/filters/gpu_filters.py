@@ -138,12 +138,12 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     Of a device that the node does not have, a pod that names its device in another way is no holder.
     """
     blocking: dict[str, tuple[str, Hold]] = {}
+    node = nodes.resolve(claim.node)
     for device in claim.devices:
+        missing = isinstance(node, Node) and device_missing(device, node)
         for holder in without_claims_of_pods(ledger.devices.rivals(claim.node, device)):
             if holder.ref.uid == claim.ref.uid or ledger.devices.may_share(claim, holder, device, policy.sharing):
                 continue
-            node = nodes.resolve(claim.node)
-            missing = isinstance(node, Node) and device_missing(device, node)
             if not missing or ledger.devices.certainly_holds(holder, device):
                 blocking.setdefault(holder.ref.uid, (device, holder))
     if not blocking:
