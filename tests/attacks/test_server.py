@@ -18,7 +18,7 @@ from gpu_scheduler.process.acceptor import WEBHOOK_LIMITS
 from tests import objects
 from tests.attacks.connections import established, written
 from tests.attacks.create_latency import Creating
-from tests.waiting import eventually
+from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ def _attack(port: int, *attacks: tuple[str, int, str], seconds: float = SECONDS)
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     reported = []
     for process in running:
-        output, _ = process.communicate(timeout=seconds + 60)
+        output, _ = process.communicate(timeout=limit(seconds + 60))
         assert process.returncode == 0, output
         reported.append(json.loads(output))
     return reported

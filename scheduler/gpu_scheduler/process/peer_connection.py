@@ -257,5 +257,6 @@ class WaitingPeers:
         If it gets no processor for a moment, it has sent nothing, but an attacker's address has more such connections.
         """
         if sum(map(len, self._silent.values())) > SILENT_SHARE * len(self):
-            return next(iter(max(self._silent.values(), key=len)))
+            most = max(self._silent.values(), key=len)
+            return next(iter(most))
         return max(self._queues.values(), key=len)[0]
