@@ -132,7 +132,7 @@ class Process:
         """Send a signal."""
         self._process.send_signal(number)
 
-    def wait(self, seconds: float = 10.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         """Wait for its end, at most `limit(seconds)`. Return its exit code."""
         return self._process.wait(limit(seconds))
 
