@@ -33,7 +33,6 @@ def reporter() -> Reporter:
 
 @pytest.fixture
 def port(reporter: Reporter) -> Iterator[int]:
-    """Serve the reporter's probes; return the port."""
     server = serve(reporter, 0)
     yield server.server_port
     server.shutdown()
@@ -41,7 +40,6 @@ def port(reporter: Reporter) -> Iterator[int]:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Return status and body of a GET."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit(5))
     connection.request("GET", path)
     response = connection.getresponse()
@@ -85,7 +83,6 @@ def test_metrics_and_unknown_paths(port: int) -> None:
 
 
 def free_port() -> str:
-    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])

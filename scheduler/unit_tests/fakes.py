@@ -45,7 +45,6 @@ class FakeBinder:
         return result
 
     def names(self) -> list[str]:
-        """Return the names of the pods that were to be bound, in order."""
         return [bind.pod.name for bind in self.sent]
 
 
@@ -119,8 +118,6 @@ class FakeAllocator:
 
 @dataclass
 class FakeRecorder:
-    """Metrics that keep every call."""
-
     attempts: list[Result] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -128,24 +125,19 @@ class FakeRecorder:
     allocations: list[AllocationOutcome] = field(default_factory=list)
 
     def allocation(self, outcome: AllocationOutcome, seconds: float) -> None:
-        """Keep how an allocation of claims ended."""
         assert seconds >= 0
         self.allocations.append(outcome)
 
     def repaired(self, entries: int) -> None:
-        """Keep how many entries of the ledger were repaired."""
         self.repairs.append(entries)
 
     def attempted(self, result: Result, seconds: float) -> None:
-        """Keep the result of an attempt."""
         assert seconds >= 0
         self.attempts.append(result)
 
     def waits(self, reason: Reason) -> None:
-        """Keep why an attempt ended without a placement."""
         self.reasons.append(reason)
 
     def placed(self, pod: Pod, bind: Bind, seconds: float) -> None:
-        """Keep how long the pod waited."""
         assert pod.ref == bind.pod
         self.waited.append(seconds)

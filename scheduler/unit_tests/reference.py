@@ -66,7 +66,6 @@ class Hold:
 
     @property
     def group(self) -> tuple[object, ...]:
-        """Return what identifies the pods that share the lines of one map."""
         return self.request.owner, self.request.lines
 
 
@@ -102,12 +101,10 @@ class Reference:
         return Hold(request, seen.node, tuple(devices.split(",")), request.index, by_line=node == seen.node)
 
     def holds(self) -> dict[str, Hold]:
-        """Return all holds by uid, those of open binds included."""
         found = {uid: self.held(seen) for uid, seen in self.pods.items()}
         return {**{uid: hold for uid, hold in found.items() if hold is not None}, **self.assumed}
 
     def may_share(self, one: Hold, other: Hold) -> bool:
-        """Return whether both may hold one device."""
         if self._sharing is Sharing.NONE:
             return False
         if self._sharing is Sharing.ANY or (one.request.shares and other.request.shares):
@@ -197,6 +194,5 @@ class Reference:
         return pending and (own.owner, own.lines) == (request.owner, request.lines)
 
     def _real(self, named: str) -> str:
-        """Return the name of the node that a map calls so."""
         aliased = (node.name for node in self.nodes.values() if node.alias == named)
         return named if named in self.nodes else next(aliased, named)

@@ -75,7 +75,6 @@ def _followed(by: Callable[[FrameType, str, Any], Any] | None) -> Iterator[None]
 
 
 def counted(act: Callable[[], object]) -> Cost:
-    """Return the cost of one call."""
     lines = _Lines()
     tracemalloc.start()
     try:

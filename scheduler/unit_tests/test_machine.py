@@ -116,7 +116,6 @@ class Machine(RuleBasedStateMachine):
         self.create(second, 1, [])
 
     def start(self) -> None:
-        """Start a scheduler, which begins with a list."""
         self.reference = Reference(self.policy.sharing, self.requests)
         self.result_unknown: set[str] = set()
         self.recorder, self.event_recorder = FakeRecorder(), FakeEventRecorder()
@@ -155,7 +154,6 @@ class Machine(RuleBasedStateMachine):
         self.forget(seen.ref.uid)
 
     def forget(self, uid: str) -> None:
-        """Settle the pod's bind: it is done, or can no longer be."""
         self.reference.assumed.pop(uid, None)
         self.result_unknown.discard(uid)
 
@@ -298,7 +296,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(strategy=st.sampled_from([*Strategy, None]))
     def set_strategy(self, strategy: str | None) -> None:
-        """Choose another strategy, or none."""
         self.scheduler.settings.applied(strategy)
         self.settle()
 
@@ -319,7 +316,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 3.0, 11.0, 60.0]))
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.loop.pass_by(seconds)
 
     @precondition(lambda self: self.api.pending_binds or self.api.late or self.api.pods.events)
@@ -442,7 +438,6 @@ def check_queue(queue: SchedulingQueue, uid: str) -> None:
 
 
 def one_of(among: Iterable[T], number: int) -> T:
-    """Return one of them by number."""
     known = list(among)
     return known[number % len(known)]
 

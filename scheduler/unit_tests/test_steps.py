@@ -81,7 +81,6 @@ class Cluster:
         self.running = self.loop.create_task(self.scheduler.run())
 
     def begin(self, pods: Iterable[Pod]) -> None:
-        """Apply all nodes and these pods, as the first lists do."""
         for number in range(self.nodes):
             self.scheduler.cache.nodes.applied(having(Name(f"node{number}"), *(40960,) * DEVICES))
         for each in pods:
@@ -105,7 +104,6 @@ class Cluster:
         self.settle()
 
     def close(self) -> None:
-        """Stop the scheduling loop and close the event loop."""
         self.running.cancel()
         self.loop.run_until_complete(asyncio.gather(self.running, return_exceptions=True))
         self.loop.close()

@@ -55,12 +55,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        """The clock begins at 1000 seconds."""
         self._skipping = _Skipping()
         super().__init__(self._skipping)
 
     def time(self) -> float:
-        """Return the virtual time in seconds."""
         return 1000.0 + self._skipping.slept
 
     def block(self, seconds: float) -> None:
@@ -70,7 +68,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override] # the types of the arguments do not matter here
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:
-        """See AbstractEventLoop."""
         future = super().run_in_executor(executor, func, *args)
         self._skipping.threads += 1
         future.add_done_callback(self._thread_ended)
@@ -106,7 +103,6 @@ class Watch(Generic[T]):
     """Objects by key, and one watch of them that can be late, be cut off, list again, or repeat its events."""
 
     def __init__(self) -> None:
-        """There are no objects and no event handlers."""
         self.stored: dict[str, T] = {}
         self.known: dict[str, T] = {}
         self.cut = False

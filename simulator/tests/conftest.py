@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Log errors only; the simulator still detects errors of our own."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)

@@ -49,7 +49,6 @@ class Ca:
 
     @cached_property
     def certificate(self) -> x509.Certificate:
-        """The CA's own certificate."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
         builder = (
             x509.CertificateBuilder(name, name, self.key.public_key(), x509.random_serial_number())
@@ -83,10 +82,8 @@ class Ca:
 
 
 def rsa_ca() -> Ca:
-    """Return a CA with an RSA key."""
     return Ca(key=rsa.generate_private_key(65537, 2048))
 
 
 def pem_of(key: SigningKey) -> bytes:
-    """Return the key in PEM form."""
     return key.private_bytes(PEM, PKCS8, OPEN)

@@ -30,18 +30,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def documents(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the Secrets in the file by their names."""
     text = (folder / "webhook-tls-secret.yaml").read_text(encoding="utf-8")
     return {each["metadata"]["name"]: each for each in yaml.safe_load_all(text)}
 
 
 def data_of(folder: Path, name: str) -> dict[str, bytes]:
-    """Return the data of a Secret in the file."""
     return {key: base64.b64decode(value) for key, value in documents(folder)[name]["data"].items()}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return all files."""
     return {each.name: each.read_bytes() for each in folder.iterdir()}
 
 

@@ -60,7 +60,6 @@ def writes(server: FakeServer) -> list[Any]:
 
 
 def data_in(body: Any) -> dict[str, bytes]:
-    """Return the decoded data of a Secret that was written."""
     return {name: base64.b64decode(value) for name, value in body["data"].items()}
 
 

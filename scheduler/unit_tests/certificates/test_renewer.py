@@ -31,7 +31,6 @@ def secret(data: dict[str, bytes], version: str = "7") -> Reply:
 
 
 def renewer(api: ApiClient) -> Renewer:
-    """Return a renewer at a chosen time."""
     return Renewer(SecretClient(api, "gpu-scheduler-system", "gpu-scheduler-renewer"), TERMS, lambda: NOW)
 
 

@@ -45,12 +45,10 @@ class Gate:
     open: bool = True
 
     def may_write(self) -> bool:
-        """Return whether the fence is open."""
         return self.open
 
 
 def workload(**others: Any) -> GpuWorkload:
-    """Return a workload that shares a device."""
     made = GpuWorkload("default", "train", "uid-1", "7", 2, CountRequest(1, 8192, exclusive=False), 0)
     return replace(made, **others)
 
@@ -61,7 +59,6 @@ def body(template: object = None, uid: str = "uid-1", generation: int = 2) -> Ob
 
 
 def made(template: object) -> Any:
-    """Return the pod that is created from this template."""
     read = read_template(json.dumps(body(template)).encode())[2]
     return json.loads(msgspec.json.encode(pod_of(workload(), read, 2, "gpu-scheduler")))
 

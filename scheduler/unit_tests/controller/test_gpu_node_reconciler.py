@@ -14,8 +14,6 @@ OBSERVER = {"agentaflow.gpu/observer": "true"}
 
 @dataclass
 class Cluster:
-    """Stores the status of a GPUNode in memory."""
-
     refuses: bool = False
     cordoned: bool = False
     written: list[Allocations] = field(default_factory=list)
@@ -29,7 +27,6 @@ class Cluster:
         )
 
     async def write(self, name: str, occupied: Allocations) -> bool:
-        """Store the status, unless `refuses` is set."""
         assert name == "node1"
         if not self.refuses:
             self.written.append(occupied)
@@ -37,7 +34,6 @@ class Cluster:
         return not self.refuses
 
     async def delete(self, gpu_node: GpuNode) -> bool:
-        """Delete the GPUNode, unless `refuses` is set."""
         if not self.refuses:
             self.deleted.append(gpu_node.name)
         return not self.refuses
@@ -51,7 +47,6 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Return a cluster with a node and its GPUNode."""
     made = Cluster()
     made.nodes.nodes.applied(node("node1"))
     made.nodes.gpu_nodes.applied(GPU_NODE)

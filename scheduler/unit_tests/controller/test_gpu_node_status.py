@@ -14,7 +14,6 @@ GPU_NODE = GpuNode("node1", 1)
 
 
 def holder(name: str, *devices: str, **others: Any) -> Hold:
-    """Return the hold of a pod on these devices of node1."""
     made = Hold(PodRef("default", name, name), "node1", devices, (), 0, None, None, False, None, False)
     return replace(made, **others)
 

@@ -12,7 +12,6 @@ from unit_tests.virtual import settle
 
 @asynccontextmanager
 async def running(work: ReconcileLoop, **reconcilers: Reconcile) -> AsyncIterator[asyncio.Task[None]]:
-    """Run the loop with these reconcilers."""
     task = asyncio.create_task(work.run(reconcilers))
     try:
         yield task

@@ -34,12 +34,10 @@ STATUS = WorkloadStatus(
 
 
 def raw(value: object) -> bytes:
-    """Return the value as the API server sends it."""
     return json.dumps(value).encode()
 
 
 def workload(status: object = None, meta: object = META, **spec: Any) -> bytes:
-    """Return a GPUWorkload's JSON."""
     return raw({"metadata": meta, "spec": {"podTemplate": TEMPLATE, **spec}, "status": status})
 
 

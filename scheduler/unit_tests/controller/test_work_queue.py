@@ -6,7 +6,6 @@ from gpu_scheduler.controller.work_queue import WorkQueue
 
 
 def queue(*keys: str) -> WorkQueue[str]:
-    """Return a queue with these keys."""
     made: WorkQueue[str] = WorkQueue(1, 8)
     for key in keys:
         made.add(key)

@@ -58,17 +58,14 @@ class Cluster:
         return replace(workload, version=f"{workload.version}+", status=status)
 
     async def record(self, workload: GpuWorkload, event: WorkloadEvent) -> None:
-        """Keep an event."""
         assert workload.key == KEY
         self.events.append(event)
 
     def show(self, workload: GpuWorkload) -> GpuWorkload:
-        """Deliver a workload as a watch event."""
         self.workloads.workloads.applied(workload)
         return workload
 
     def show_pod(self, number: int = 0, **others: Any) -> WatchedPod:
-        """Deliver a pod as a watch event."""
         ref = PodRef("default", f"train-{number}", f"pod-{number}")
         shown = WatchedPod(
             Pod(ref, PlacementRequest()), Attempt(**{"ref": ref, "owner": "train", "owner_uid": "uid-1", **others})
@@ -77,12 +74,10 @@ class Cluster:
         return shown
 
     async def reconcile(self) -> float | None:
-        """Reconcile the workload."""
         return await self.workloads.reconcile(KEY)
 
 
 def workload(retries: int = 0, **others: Any) -> GpuWorkload:
-    """Return a new workload."""
     made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 

@@ -18,13 +18,11 @@ HELD = "GpuHeld: GPU 3 of node4 is held by default/train-0; wait"
 
 
 def workload(retries: int = 0, **others: Any) -> GpuWorkload:
-    """Return a workload without a status."""
     made = GpuWorkload("default", "train", "uid-1", "7", 1, CountRequest(1), retries)
     return replace(made, **others)
 
 
 def attempt(number: int = 0, /, **others: Any) -> Attempt:
-    """Return a pod that was created for the workload."""
     return Attempt(**{"ref": PodRef("default", f"train-{number}", f"pod-{number}"), **OWNER, **others})
 
 

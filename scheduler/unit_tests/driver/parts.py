@@ -19,17 +19,14 @@ NODE: Final = "node1"
 
 
 def own(index: int, **fields: Any) -> OwnDevice:
-    """Return the device with this index."""
     return OwnDevice(index, objects.gpu(index), **fields)
 
 
 def name(index: int) -> str:
-    """Return the device's name in a ResourceSlice."""
     return own(index).name
 
 
 def listed(*indices: int) -> Published:
-    """Return these devices as published."""
     return Published(tuple(own(index) for index in indices))
 
 
@@ -40,12 +37,10 @@ def claim(name: str, *results: Object, uid: str | None = None) -> Object:
 
 
 def result(index: int, request: str = "gpu", **fields: Any) -> Object:
-    """Return the allocation result of a device."""
     return {"request": request, "driver": DRIVER, "pool": NODE, "device": name(index), **fields}
 
 
 def sockets(folder: Path) -> list[Path]:
-    """Return the sockets below the folder."""
     return [each for each in folder.rglob("*") if each.is_socket()]
 
 
@@ -63,11 +58,9 @@ class NamedCdi(Cdi):
         self._unknown = unknown
 
     def declare(self, devices: Collection[OwnDevice]) -> None:
-        """Record the devices."""
         self.declared.append(tuple(devices))
 
     def name_of(self, device: OwnDevice) -> str:
-        """Return a name."""
         if device.index in self._unknown:
             raise CdiError(f"no CDI spec names {device.uuid}")
         return f"test/gpu={device.index}"

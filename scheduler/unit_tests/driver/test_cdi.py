@@ -33,7 +33,6 @@ containerEdits:
 
 
 def spec_of(folder: Path) -> Any:
-    """Return the spec that the driver wrote."""
     return json.loads((folder / "gpu.agentaflow.io.json").read_text())
 
 

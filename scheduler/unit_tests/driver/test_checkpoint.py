@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 
 
 def prepared(name: str, *devices: str, admin: bool = False) -> PreparedClaim:
-    """Return a claim of namespace default with these devices."""
     held = tuple(PreparedDevice(device, ("gpu",), admin) for device in devices)
     return PreparedClaim(f"uid-{name}", "default", name, "2026-11-21T12:00:00Z", held)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return the path of a file that does not exist."""
     return tmp_path / "prepared.json"
 
 

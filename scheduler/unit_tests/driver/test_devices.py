@@ -21,18 +21,15 @@ IS_DIVIDED = "GPU 1 is divided into MIG devices, which claims cannot name"
 
 
 def node(*devices: Object, **metadata: Any) -> bytes:
-    """Return a node whose monitor lists these devices."""
     annotations = objects.inventory(*devices)
     return json.dumps({"metadata": {"name": "node1", "uid": "uid-1", "annotations": annotations, **metadata}}).encode()
 
 
 def device(index: int, **fields: Any) -> Object:
-    """Return a device as a monitor lists it."""
     return {"index": index, "uuid": objects.gpu(index), **fields}
 
 
 def find(raw: bytes, *cordons: Cordon) -> Published:
-    """Return what is published of the node."""
     _, found = read_own_node(raw)
     assert found.inventory is not None
     return published(found.inventory, dict(found.buses), cordons)

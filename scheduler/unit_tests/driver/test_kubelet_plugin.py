@@ -40,7 +40,6 @@ class FakePreparer:
         self.waiting = 0
 
     async def prepare(self, claim: ClaimRef) -> tuple[HandedDevice, ...]:
-        """Prepare the claim."""
         if claim.name == "held":
             raise PrepareError(PrepareFailure.HELD, claim, "it is held")
         if claim.name == "broken":
@@ -51,7 +50,6 @@ class FakePreparer:
         return (DEVICE,)
 
     async def unprepare(self, claim: ClaimRef) -> None:
-        """Record the claim."""
         if claim.name == "held":
             raise PrepareError(PrepareFailure.CHECKPOINT, claim, "the disk is full")
         self.unprepared.append(claim)
@@ -77,7 +75,6 @@ async def serving(folder: Path) -> AsyncIterator[tuple[KubeletPlugin, FakePrepar
 
 
 async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
-    """Call a method over a channel of its own."""
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         ask = channel.unary_unary(
             f"/{method}", request_serializer=type(asked).SerializeToString, response_deserializer=answer.FromString
@@ -98,19 +95,16 @@ async def notify(folder: Path, **status: Any) -> None:
 
 
 def claims(*names: str) -> list[dict[str, str]]:
-    """Return claims as a request has them."""
     return [{"namespace": "default", "name": name, "uid": f"uid-{name}"} for name in names]
 
 
 async def prepare(plugin: KubeletPlugin, *names: str) -> dict[str, Any]:
-    """Prepare claims; return the answers by uid."""
     asked = api.PrepareRequest(claims=claims(*names))
     name = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
     return dict((await call(plugin.socket, name, asked, api.PrepareResponse)).claims)
 
 
 async def unprepare(plugin: KubeletPlugin, *names: str) -> dict[str, Any]:
-    """Unprepare claims; return the answers by uid."""
     asked = api.UnprepareRequest(claims=claims(*names))
     name = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"
     return dict((await call(plugin.socket, name, asked, api.UnprepareResponse)).claims)

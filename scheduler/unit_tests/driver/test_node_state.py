@@ -46,7 +46,6 @@ def test_each_event_is_a_change() -> None:
 
 
 def seen(version: int, uid: str = "uid-a", name: str = "a", driver: str = DRIVER) -> ObservedSlice:
-    """Return a ResourceSlice at a version."""
     return ObservedSlice(name, uid, version, driver)
 
 

@@ -47,7 +47,6 @@ async def preparing_on(file: Path, *claims: Object, **given: Any) -> AsyncIterat
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return the path of the checkpoint."""
     return tmp_path / "prepared.json"
 
 

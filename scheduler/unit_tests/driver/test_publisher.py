@@ -45,7 +45,6 @@ class StoringApi:
         self._version = 100
 
     async def call(self, method: str, path: str, *, body: bytes, most: int) -> ApiResponse:
-        """Answer one write."""
         assert most
         asked = json.loads(body)
         name = path.removeprefix(POOLS).strip("/") or asked["metadata"]["name"]
@@ -125,7 +124,6 @@ class Published:
 
 
 def add_device(body: Object) -> None:
-    """Add a device that the node does not have."""
     body["spec"]["devices"].append({"name": "gpu-more"})
 
 

@@ -93,7 +93,6 @@ def script(server: FakeServer) -> None:
 
 
 async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
-    """Call a method as the kubelet does."""
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         ask = channel.unary_unary(
             f"/{method}", request_serializer=type(asked).SerializeToString, response_deserializer=answer.FromString
@@ -102,7 +101,6 @@ async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
 
 
 async def register(folder: Path) -> None:
-    """Register the driver as the kubelet does."""
     name = f"{api.REGISTRATION}/NotifyRegistrationStatus"
     registration = folder / "kubelet" / "plugins_registry" / "gpu.agentaflow.io-reg.sock"
     await until(registration.exists)
@@ -222,7 +220,6 @@ OWN_DIR = "kubelet/plugins/gpu.agentaflow.io"
 
 
 def write_checkpoint(folder: Path) -> None:
-    """Write a checkpoint that cannot be read."""
     (folder / OWN_DIR).mkdir(parents=True)
     (folder / OWN_DIR / "prepared.json").write_text("{}")
 

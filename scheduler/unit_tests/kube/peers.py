@@ -33,12 +33,10 @@ LARGE: Final = 2**23
 
 
 def post(body: bytes = b"{}") -> bytes:
-    """Return a POST request with this body."""
     return b"POST /bind HTTP/1.1\r\nHost: api\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 def chunk(data: bytes) -> bytes:
-    """Return one chunk of a chunked response."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -70,11 +68,9 @@ class ServerConnection:
         return transport
 
     async def head(self) -> bytes:
-        """Read the head of the next request."""
         return await self.reader.readuntil(b"\r\n\r\n")
 
     async def request(self) -> bytes:
-        """Read one whole request."""
         head = await self.head()
         length = re.search(rb"Content-Length: (\d+)", head)
         assert length is not None
@@ -98,7 +94,6 @@ class ServerConnection:
 
 
 async def answer_all(connection: ServerConnection) -> None:
-    """Answer every request with 201."""
     while True:
         await connection.request()
         await connection.send(CREATED)
@@ -115,7 +110,6 @@ class Peer:
 
     @property
     def open(self) -> int:
-        """Return the number of open connections."""
         return len(self.accepted) - len(self.ended)
 
 

@@ -56,8 +56,6 @@ class Exec:
 
 @dataclass(frozen=True)
 class Request:
-    """One request that the server received."""
-
     method: str
     path: str
     query: dict[str, str]
@@ -69,7 +67,6 @@ class FakeServer:
     """Answers each path from its own script. The last reply of a script is repeated."""
 
     def __init__(self) -> None:
-        """Start without scripts."""
         self.requests: list[Request] = []
         self._scripts: dict[tuple[str, str], list[Reply | Watch | Exec]] = defaultdict(list)
         self._ending = asyncio.Event()
@@ -88,19 +85,16 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """Return the server's URL."""
         assert self._server is not None
         return str(self._server.make_url("")).rstrip("/")
 
     async def start(self) -> None:
-        """Listen on a free port."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._server = TestServer(app)
         await self._server.start_server()
 
     async def stop(self) -> None:
-        """Stop the server and end open watches."""
         self._ending.set()
         assert self._server is not None
         # The server knows a new connection only after the loop has run a few more times.
@@ -158,14 +152,12 @@ class StaticReload(ConfigLoader):
     """Credentials from a list, one for each time they are read."""
 
     def __init__(self, url: str, *tokens: str) -> None:
-        """Take the tokens in order; the last one is repeated."""
         super().__init__()
         self._url = url
         self._tokens = list(tokens) or ["first"]
         self.reads = 0
 
     async def __call__(self) -> ClientConfig:
-        """Return the next credentials."""
         self.reads += 1
         token = self._tokens.pop(0) if len(self._tokens) > 1 else self._tokens[0]
         return ClientConfig(self._url, lambda: f"Bearer {token}")

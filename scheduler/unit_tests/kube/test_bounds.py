@@ -13,7 +13,6 @@ from tests.messages import says
 
 
 def body(meta: dict[str, Any] | None = None, *, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a pod with the fields of a row."""
     meta = {
         "name": "train-0",
         "namespace": "default",

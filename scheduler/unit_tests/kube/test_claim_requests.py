@@ -21,12 +21,10 @@ def exactly(**more: Any) -> dict[str, Any]:
 
 
 def claim(requests: Any, **more: Any) -> dict[str, Any]:
-    """Return the spec of a claim."""
     return {"devices": {"requests": requests, **more}}
 
 
 def one(**more: Any) -> dict[str, Any]:
-    """Return the spec of a claim with one request."""
     return claim([{"name": "gpus", "exactly": exactly(**more)}])
 
 

@@ -72,7 +72,6 @@ class Expiring(StaticReload):
         self.why: ClientConfigError | None = None
 
     async def __call__(self) -> ClientConfig:
-        """Return the next token."""
         if not self.reads:
             return replace(await super().__call__(), expires=0.0)
         await self.ready.wait()

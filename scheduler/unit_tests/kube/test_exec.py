@@ -15,7 +15,6 @@ OUT, ERR, STATUS = b"\x01", b"\x02", b"\x03"
 
 
 def status(**fields: object) -> bytes:
-    """Return the last message of a command."""
     return STATUS + json.dumps({"metadata": {}, **fields}).encode()
 
 

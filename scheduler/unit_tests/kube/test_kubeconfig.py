@@ -28,7 +28,6 @@ def config(*names: str, current: str | None = None, **context: str) -> Object:
 
 
 def one(cluster: Object, user: Object) -> Object:
-    """Return a kubeconfig whose only context has this cluster and this user."""
     return {
         "current-context": "a",
         "clusters": [{"name": "a", "cluster": {"server": "https://a", **cluster}}],

@@ -22,7 +22,6 @@ class FakeLeases:
     """A Lease in memory with compare-and-set, whose calls can fail and hang."""
 
     def __init__(self) -> None:
-        """Start without a Lease."""
         self.lease: Lease | None = None
         self.broken: Exception | None = None
         self.hangs = False
@@ -31,7 +30,6 @@ class FakeLeases:
         self._version = 0
 
     async def read(self) -> Lease | None:
-        """Return a copy of the Lease."""
         self.reads += 1
         await self._fail_if_set()
         return deepcopy(self.lease)
@@ -49,23 +47,19 @@ class FakeLeases:
         return deepcopy(self.lease)
 
     def held_by(self, holder: str) -> None:
-        """Write the Lease as another holder."""
         self._version += 1
         meta = LeaseMeta("gpu-scheduler", "system", str(self._version))
         self.lease = Lease(meta, LeaseSpec(holder, 1, "then", f"then-{self._version}", 1))
 
     def delete(self) -> None:
-        """Delete the Lease."""
         self.lease = None
 
     def empty(self) -> None:
-        """Write a Lease without fields."""
         self._version += 1
         self.lease = Lease(LeaseMeta("gpu-scheduler", "system", str(self._version)), LeaseSpec())
 
     @property
     def holder(self) -> str | None:
-        """Return the current holder."""
         return self.lease.spec.holder_identity if self.lease else None
 
     async def _fail_if_set(self) -> None:
@@ -98,7 +92,6 @@ def candidate(
 
 @asynccontextmanager
 async def running(*candidates: LeaderElector) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Run the candidates."""
     tasks = [asyncio.create_task(each.run()) for each in candidates]
     try:
         yield tasks
@@ -112,12 +105,10 @@ class FakeEvents:
     """Keeps the events; creating one takes `seconds`."""
 
     def __init__(self, seconds: float = 0) -> None:
-        """Start without events."""
         self.seconds = seconds
         self.notes: list[tuple[str, str, str]] = []
 
     async def create(self, regarding: ObjectRef, event: Event) -> None:
-        """Keep the object's kind, and the event's reason and note."""
         await asyncio.sleep(self.seconds)
         self.notes.append((f"{regarding.kind} {regarding.namespace}/{regarding.name}", event.reason, event.note))
 

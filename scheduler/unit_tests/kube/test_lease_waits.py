@@ -21,7 +21,6 @@ HELD: Final = LeaseSpec("the living", 15, "acquired", "renewed", 1)
 
 
 def write(leases: FakeLeases, spec: LeaseSpec, version: str) -> None:
-    """Write the Lease as another holder."""
     leases.lease = Lease(LeaseMeta("gpu-scheduler", "system", version), spec)
 
 

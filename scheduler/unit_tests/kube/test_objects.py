@@ -286,7 +286,6 @@ def pod_of(spec: Mapping[str, Any]) -> Pod:
 
 
 def asks(name: str = "main", *, sidecar: bool = False, **requests: object) -> dict[str, object]:
-    """Return a container with these resource requests."""
     return {
         "name": name,
         "resources": {"requests": requests},

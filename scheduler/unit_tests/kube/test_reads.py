@@ -18,12 +18,10 @@ TEXT = b'{"items":[' + b'{"kind":"Pod"},' * 20_000 + b"]}"
 
 
 def with_length(head: bytes, body: bytes) -> bytes:
-    """Return a response with Content-Length."""
     return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def in_chunks(head: bytes, body: bytes, size: int) -> bytes:
-    """Return a response in chunks of this size."""
     parts = [chunk(body[place : place + size]) for place in range(0, len(body), size)]
     return head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(parts) + END
 

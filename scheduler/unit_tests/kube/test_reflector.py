@@ -21,52 +21,41 @@ QUICK = ReflectorTimings(idle_limit=5, backoff_first=0.01, backoff_longest=0.05,
 
 
 class Thing(msgspec.Struct):
-    """The part of an object that the tests read."""
-
     metadata: dict[str, str]
 
 
 def read(raw: msgspec.Raw) -> tuple[str, str]:
-    """Return key and value of a thing: its name, and its name with its version."""
     meta = msgspec.json.decode(raw, type=Thing).metadata
     return meta["name"], f"{meta['name']}@{meta['resourceVersion']}"
 
 
 def named(identity: Identity) -> str:
-    """Return the key of a thing."""
     return identity.name or ""
 
 
 @dataclass
 class RecordingHandler:
-    """An event handler that records its calls."""
-
     calls: list[str] = field(default_factory=list)
     fails_on: str = ""
 
     def applied(self, value: str) -> None:
-        """Record an object that was added or changed."""
         if value == self.fails_on:
             raise RuntimeError("a bug")
         self.calls.append(f"+{value}")
 
     def forgotten(self, value: str) -> None:
-        """Record an object that was deleted."""
         self.calls.append(f"-{value}")
 
 
 def thing(name: str, version: int) -> Object:
-    """Return one object."""
     return {"metadata": {"name": name, "resourceVersion": str(version)}}
 
 
 def event(kind: str, name: str, version: int) -> Object:
-    """Return one watch event."""
     return {"type": kind, "object": thing(name, version)}
 
 
 def page(version: int, *items: Object, more: str | None = None) -> Reply:
-    """Return one page of a list."""
     return Reply(200, {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)})
 
 
@@ -405,8 +394,6 @@ async def test_an_error_of_the_event_handler_does_not_stop_the_watch() -> None:
 
 @dataclass
 class Log:
-    """Records log messages of every level."""
-
     messages: list[str] = field(default_factory=list)
 
     def info(self, event: str, **_: object) -> None:

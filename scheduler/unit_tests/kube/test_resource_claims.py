@@ -27,7 +27,6 @@ def entry(number: object, claim: object = "gpu-scheduler-a", **more: object) -> 
 def read(
     claims: object, containers: object = None, *, text: str | None = "0=node1:0", wants_claims: bool = False
 ) -> Pod:
-    """Return the pod with these entries, as the webhook reads it."""
     body = pod_object("train-0", text, containers=containers or [CONTAINER], resourceClaims=claims)
     decoded = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
     return pod_of_text(text_of(decoded, "", wants_claims=wants_claims))

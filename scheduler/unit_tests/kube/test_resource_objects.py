@@ -18,12 +18,10 @@ SPEC = {"driver": NVIDIA, "nodeName": "node1", "pool": {"name": "node1", "genera
 
 
 def gpu(attributes: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a device with these attributes."""
     return {"name": "gpu-0", "attributes": attributes, **more}
 
 
 def device(uuid: str, **more: Any) -> PublishedDevice:
-    """Return that device as a core value."""
     return PublishedDevice(DeviceId(NVIDIA, "node1", "gpu-0"), uuid, **more)
 
 

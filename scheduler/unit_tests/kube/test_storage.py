@@ -11,12 +11,10 @@ BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
 
 def raw(**parts: Any) -> bytes:
-    """Return an object in the API's JSON."""
     return msgspec.json.encode(parts)
 
 
 def claim_of(annotations: dict[str, str] | None = None, **spec: Any) -> VolumeClaim:
-    """Return what is read of a claim."""
     key, claim = read_claim(
         raw(metadata={"namespace": "default", "name": "data", "annotations": annotations}, spec=spec)
     )
@@ -68,7 +66,6 @@ def test_a_terminating_claim_is_read() -> None:
 
 
 def affine(terms: Any) -> dict[str, Any]:
-    """Return a volume's spec with these terms."""
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
 
 

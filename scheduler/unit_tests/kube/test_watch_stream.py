@@ -44,7 +44,6 @@ async def begun(*raw: bytes, scheme: str = "http", pause: float = 0.0) -> AsyncI
 
 
 async def received(stream: WatchStream) -> list[bytearray]:
-    """Return all pieces until the end."""
     return [piece async for piece in stream.chunks(3)]
 
 

@@ -36,7 +36,6 @@ async def serving_client(script: Script) -> AsyncIterator[tuple[Peer, ApiClient]
 
 
 async def read_watch(api: ApiClient, *, limit: float = 3.0, idle_limit: float = 3.0) -> tuple[ApiResponse, bytes]:
-    """Read one watch to its end."""
     async with api.stream(PATH, query=QUERY, limit=limit, idle_limit=idle_limit) as (response, chunks):
         return response, b"".join([piece async for piece in chunks] if response.ok else [])
 

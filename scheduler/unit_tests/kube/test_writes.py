@@ -27,12 +27,10 @@ class Rotating(ConfigLoader):
         self._configurations = list(configurations)
 
     async def __call__(self) -> ClientConfig:
-        """Return the next configuration."""
         return self._configurations.pop(0)
 
 
 def configured(url: str, **others: Any) -> ClientConfig:
-    """Return a configuration for the server of these tests."""
     return ClientConfig(url, authorities=authority().cert_pem.bytes().decode(), **others)
 
 
@@ -81,7 +79,6 @@ async def test_an_unsent_request_differs_from_an_unanswered_one() -> None:
 
 
 def client_certificate(name: str) -> tuple[bytes, bytes]:
-    """Return a client certificate with this name, and its key."""
     pair = authority().issue_cert(name)
     return pair.cert_chain_pems[0].bytes(), pair.private_key_pem.bytes()
 
@@ -138,7 +135,6 @@ async def test_an_unusable_proxy_is_reported_in_one_sentence() -> None:
 
 
 async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward all bytes until the end."""
     try:
         while piece := await reader.read(2**16):
             writer.write(piece)

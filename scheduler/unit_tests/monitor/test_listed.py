@@ -13,7 +13,6 @@ from gpu_scheduler.monitor.readings import GpuReading
 
 class OneGpu(GpuSource):
     async def read(self) -> tuple[GpuReading, ...]:
-        """Return one reading."""
         return (GpuReading(0),)
 
 

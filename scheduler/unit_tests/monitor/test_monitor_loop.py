@@ -33,7 +33,6 @@ class FakePorts:
     now: float = 100.0
 
     def monitor(self, **timings: float) -> Monitor:
-        """Return a monitor with these ports."""
         return Monitor(
             _Source(self),
             _Sink(self.node, self.refusals),
@@ -163,7 +162,6 @@ async def test_a_failed_renewal_is_reported() -> None:
 
 
 async def rounds(monitor: Monitor, until: Callable[[], bool]) -> None:
-    """Run the loop until `until` returns true."""
     task = asyncio.create_task(monitor.run())
     async with asyncio.timeout(3):
         while not until():  # noqa: ASYNC110 - the loop sets no event

@@ -31,7 +31,6 @@ MIG = "MIG-00000000-0000-0000-0000-000000000001"
 
 
 def uuid(bus: str) -> str:
-    """Return the UUID of the GPU at the bus."""
     return f"GPU-00000000-0000-0000-0000-0000000000{bus[9:11].lower()}"
 
 
@@ -55,7 +54,6 @@ class Driver:
     """The buses of the GPUs that were open at any time."""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Replace the binding's functions."""
         for name in dir(pynvml):
             if name.startswith(("nvmlInit", "nvmlShutdown", "nvmlDevice")):
                 monkeypatch.setattr(pynvml, name, getattr(self, name, self._unsupported))
@@ -144,13 +142,11 @@ class Reader:
         self._source = NvmlSource(deadline=math.inf, remember=remember, cordons=lambda: self.cordons)
 
     async def read(self, *devices: str) -> tuple[GpuReading, ...]:
-        """Read while these devices are cordoned."""
         self.cordons = tuple(Cordon(device, index=1) for device in devices)
         return await self._source.read()
 
 
 def released(gpus: Iterable[GpuReading]) -> set[int]:
-    """Return the indices of the released GPUs."""
     return {gpu.index for gpu in gpus if gpu.released}
 
 

@@ -52,14 +52,12 @@ CORDONED: Object = {
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
-    """Write an inventory that declares node1."""
     file = tmp_path / "inventory.yaml"
     file.write_text(INVENTORY)
     return file
 
 
 def declare(inventory: Path, text: str) -> None:
-    """Write the inventory."""
     inventory.write_text(text)
 
 

@@ -145,7 +145,6 @@ def pod(name: str, *, node: str | None = "node1", phase: str = "Running", litera
 
 
 def by_strategy(name: str, devices: str, **notes: str) -> Pod:
-    """Return a pod that a strategy placed."""
     return pod(name, assigned_devices=devices, count=str(len(devices.split(","))), **notes)
 
 
@@ -201,7 +200,6 @@ def test_load_goes_with_the_pods() -> None:
 
 
 def source(file: Path, pods: NodePods, *cordons: Cordon) -> SimulatedSource:
-    """Return a source of node1."""
     return SimulatedSource(file, "node1", pods, lambda: cordons)
 
 
@@ -242,12 +240,10 @@ async def test_temperature_and_power_follow_the_load(tmp_path: Path) -> None:
 
 
 def missing(file: Path) -> None:
-    """Delete the file."""
     file.unlink()
 
 
 def broken(file: Path) -> None:
-    """Write an inventory that cannot be read."""
     file.write_text("node1: many")
 
 

@@ -85,7 +85,6 @@ class Machine:
 
     @property
     def threads(self) -> int:
-        """The number of threads of its process."""
         return len(list(Path(f"/proc/{self._process.pid}/task").iterdir()))
 
     def read(self, *cordoned: str) -> Any:

@@ -16,12 +16,10 @@ NUMBERS = [1, 3, 0, 2]
 
 
 def uuid(number: int) -> str:
-    """Return the UUID of NVML's GPU of that number."""
     return f"GPU-00000000-0000-0000-0000-00000000000{number}"
 
 
 def healths(gpus: list[Gpu]) -> list[str]:
-    """List the health of each GPU."""
     return [gpu["health"] for gpu in gpus]
 
 

@@ -100,7 +100,6 @@ def start(made: Cluster, library: Path, lines: Path, **others: str) -> subproces
 
 
 def log_of(made: Cluster) -> Path:
-    """Return the file with what a monitor logs."""
     return made.account / "log"
 
 

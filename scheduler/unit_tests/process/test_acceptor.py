@@ -82,7 +82,6 @@ class App:
 
 @asynccontextmanager
 async def serving(limits: Limits = LIMITS, *, tls: bool = False) -> AsyncIterator[tuple[Peers, App]]:
-    """Run a listener; yield its peers and its app."""
     server = client = None
     if tls:
         authority = trustme.CA()
@@ -101,7 +100,6 @@ async def serving(limits: Limits = LIMITS, *, tls: bool = False) -> AsyncIterato
 
 
 async def ask(streams: Streams, request: bytes = GET) -> bytes:
-    """Send a request, and return the status line."""
     streams[1].write(request)
     head = await asyncio.wait_for(streams[0].readuntil(b"\r\n\r\n"), 5)
     length = next(int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
@@ -110,7 +108,6 @@ async def ask(streams: Streams, request: bytes = GET) -> bytes:
 
 
 async def closed(streams: Streams, within: float = 5) -> bool:
-    """Return whether the server closes the connection in time."""
     with suppress(ConnectionError):
         try:
             async with asyncio.timeout(within):
@@ -432,8 +429,6 @@ def test_sockets_fit_under_the_smallest_limit_that_runtimes_give() -> None:
 
 
 class ConnectionOwner:
-    """An owner that is never called."""
-
     def make_handler(self) -> web.RequestHandler:
         raise NotImplementedError
 

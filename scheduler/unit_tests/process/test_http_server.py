@@ -12,7 +12,6 @@ FAILURES: list[str] = []
 
 
 def failure() -> str | None:
-    """Return the failure that a test has set, or None."""
     return FAILURES[0] if FAILURES else None
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 async def sleeping() -> None:
-    """Sleep until it is cancelled."""
     await asyncio.sleep(60)
 
 
@@ -26,7 +25,6 @@ async def pending(finish: asyncio.Event) -> None:
 
 
 async def broken() -> None:
-    """End by itself, with an error."""
     raise ValueError("this is a defect")
 
 

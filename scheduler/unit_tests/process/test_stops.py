@@ -68,7 +68,6 @@ class SilentApi:
         self._items = items
 
     def poll_watches(self) -> bool:
-        """See ApiClient."""
         return False
 
     async def call(self, method: str, path: str, *, body: bytes | None = None, **_: object) -> ApiResponse:

@@ -64,7 +64,6 @@ def journal_of(*inputs: Input) -> list[bytes]:
 
 
 def changed(line: bytes, **fields: Any) -> bytes:
-    """Return the line with these fields."""
     return json.dumps({**json.loads(line), **fields}).encode() + b"\n"
 
 

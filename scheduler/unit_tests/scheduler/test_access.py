@@ -49,7 +49,6 @@ class Reviewer:
         self._kinds = kinds
 
     async def call(self, method: str, path: str, *, body: bytes = b"") -> ApiResponse:
-        """Answer one review, or whether it has kinds of ours."""
         if method == "GET":
             assert path == "/apis/agentaflow.io/v1"
             return response({}, 200 if self._kinds else 404)
@@ -70,17 +69,14 @@ class Reviewer:
 
 
 def response(body: object, status: int = 201) -> ApiResponse:
-    """Return a response with this body."""
     return ApiResponse(status, json.dumps(body).encode())
 
 
 async def find(reviewer: object, *, leader_elect: bool = True) -> Denied:
-    """Ask this API server."""
     return await find_denied(cast("ApiClient", reviewer), SETTINGS, leader_elect=leader_elect)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the warnings that were logged."""
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 

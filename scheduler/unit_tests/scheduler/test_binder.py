@@ -33,7 +33,6 @@ class Gate:
     open: bool = True
 
     def may_write(self) -> bool:
-        """Return whether the fence is open."""
         return self.open
 
 
@@ -44,7 +43,6 @@ class ClosingGate(Gate):
     checks: int = 0
 
     def may_write(self) -> bool:
-        """Return whether the fence is open."""
         self.checks -= 1
         return self.checks >= 0
 

@@ -81,7 +81,6 @@ ALLOCATE = put({"reservedFor": [MINE], "allocation": ALLOCATION})
 
 
 def failed(why: str, reason: Reason = Reason.BIND_FAILED, retry_after: float = 0.0) -> Failed:
-    """Return the failure with its whole sentence."""
     message = f"{reason}: cannot allocate the pod's ResourceClaim: {why}; trying again by itself"
     return Failed(message, retry_after, reason)
 
@@ -98,7 +97,6 @@ class Case:
     status: tuple[Reply, ...] = ()
 
     def script(self, server: FakeServer) -> None:
-        """Let the server answer so."""
         for method, path, replies in (
             ("POST", BASE, self.post),
             ("GET", CLAIM, self.get),
@@ -110,13 +108,11 @@ class Case:
 
 
 def last_version(case: Case) -> str:
-    """Return the version of the claim after the last answer."""
     body: Any = (*case.post, *case.get, *case.status)[-1].body
     return str(body["metadata"]["resourceVersion"])
 
 
 def sent(server: FakeServer) -> list[tuple[str, str, Any]]:
-    """Return what the server was asked."""
     return [(each.method, each.path, each.body) for each in server.requests]
 
 

@@ -15,7 +15,6 @@ class Gate:
     open: bool = True
 
     def may_write(self) -> bool:
-        """Return whether the fence is open."""
         return self.open
 
 

@@ -128,7 +128,6 @@ class MonitoredNode:
         self.cache.nodes.applied(node("node1", inventory=counted(4), monitored=monitored))
 
     def renew(self, renewed: str = "2027-05-01T12:00:00Z", name: str = "node1") -> None:
-        """Renew the monitor's Lease."""
         self.cache.monitors.applied(MonitorLease(name, renewed, 45))
 
     def later(self, seconds: float) -> None:

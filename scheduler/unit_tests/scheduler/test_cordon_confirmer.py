@@ -32,7 +32,6 @@ class Status:
     confirmed: list[tuple[str, int]] = field(default_factory=list)
 
     async def confirm(self, cordons: NodeCordons) -> str | None:
-        """Confirm, or fail."""
         if self.failures:
             return self.failures.pop()
         self.confirmed.append((cordons.node, cordons.generation))
@@ -47,7 +46,6 @@ def binding(name: str, node: str) -> PodState:
 
 @asynccontextmanager
 async def confirming(states: PodStates, *failures: str) -> AsyncIterator[tuple[CordonConfirmer, Status]]:
-    """Run a confirmer."""
     confirmer, status = CordonConfirmer(states), Status(list(failures))
     task = asyncio.create_task(confirmer.run(status))
     try:

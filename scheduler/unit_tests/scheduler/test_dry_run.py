@@ -38,7 +38,6 @@ def pods(*each: Pod) -> list[tuple[InputKind, Any]]:
 
 
 def counting(name: str, created: str = "", **annotations: str) -> Pod:
-    """Return a pending pod that asks for one GPU."""
     given = {f"agentaflow.gpu/{key.replace('_', '-')}": text for key, text in {"count": "1", **annotations}.items()}
     return pod(name, None, owner=None, annotations=given, created=created, containers=(container((FIELD_REF, PCI)),))
 

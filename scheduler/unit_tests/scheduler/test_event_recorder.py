@@ -21,7 +21,6 @@ SCHEDULED = Notice(EventType.NORMAL, "Scheduled", "Binding", "Successfully assig
 
 
 def waiting(note: str) -> Notice:
-    """Return the notice of a pod that waits."""
     condition = ScheduledCondition("False", "Unschedulable", note)
     return Notice(EventType.WARNING, "FailedScheduling", "Scheduling", note, condition)
 
@@ -33,7 +32,6 @@ async def running_recorder(
     binds_first: Callable[[int], bool] = lambda _: False,
     may_write: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[tuple[FakeServer, ApiEventRecorder]]:
-    """Run an event recorder."""
     async with connected() as (server, api):
         when = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
         recorder = ApiEventRecorder(

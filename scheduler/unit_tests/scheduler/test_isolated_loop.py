@@ -69,7 +69,6 @@ class Loop:
 
 @asynccontextmanager
 async def looping(policy: Policy | None = None, *, binders: int = 64) -> AsyncIterator[Loop]:
-    """Run the loop. The watch shows each allocation at once."""
     binder, allocator, recorder, events = FakeBinder(), FakeAllocator(), FakeRecorder(), FakeEventRecorder()
     ports = Ports(binder, FakeClaims(), allocator, events, recorder, recorder, recorder)
     clock = asyncio.get_running_loop().time

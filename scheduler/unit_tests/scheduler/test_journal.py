@@ -175,7 +175,6 @@ class RandomLoop:
         )
 
     async def live(self, times: int) -> None:
-        """Let this number of events happen."""
         task = asyncio.create_task(self.loop.run())
         for _ in range(times):
             answers: list[BindResult] = [Bound(), Unknown("?"), Failed("BindFailed: no"), NotSent("no"), Dropped("no")]
@@ -206,7 +205,6 @@ class RandomLoop:
         self.loop.pods.applied(made)
 
     def show(self) -> None:
-        """Let the watch show a new state of a pod."""
         if not self.pods:
             return
         uid = self.dice.choice(sorted(self.pods))

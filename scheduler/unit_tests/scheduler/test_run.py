@@ -91,7 +91,6 @@ WATCHED = [
 
 
 def free_port() -> int:
-    """Return a port on which no process listens now."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
@@ -104,7 +103,6 @@ def settings(**others: Any) -> RunSettings:
 
 
 def items(*found: Object) -> Reply:
-    """Return the API server's answer to a list."""
     return Reply(body={"metadata": {"resourceVersion": "1"}, "items": list(found)})
 
 
@@ -138,7 +136,6 @@ async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[Sche
 
 
 async def ask(url: str) -> tuple[int, str]:
-    """Return the status and the text of a GET."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return response.status, await response.text()
 
@@ -431,7 +428,6 @@ def answering(folder: Path, **others: Any) -> WebhookSettings:
 
 
 def is_served(port: int) -> bool:
-    """Return whether a process listens on the port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

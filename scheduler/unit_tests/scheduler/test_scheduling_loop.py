@@ -51,7 +51,6 @@ class Loop:
     now: list[float]
 
     async def settle(self) -> None:
-        """Run every task that is ready."""
         await settle()
 
     async def later(self, seconds: float) -> None:
@@ -61,7 +60,6 @@ class Loop:
         await self.settle()
 
     def see(self, *pods: Pod) -> None:
-        """Let the watch show these pods."""
         for each in pods:
             self.scheduler.pods.applied(each)
 

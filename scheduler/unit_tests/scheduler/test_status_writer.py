@@ -18,12 +18,10 @@ POD = PodRef("default", "train-0", "uid-1")
 
 
 def unschedulable(message: str) -> ScheduledCondition:
-    """Return the condition of a pod that waits."""
     return ScheduledCondition("False", "Unschedulable", message)
 
 
 def waiting(message: str, topic: str) -> Wait:
-    """Return a decision that pod train-0 waits."""
     return Wait(POD, Reason.GPU_HELD, message, frozenset(), topic)
 
 

@@ -35,7 +35,6 @@ def gpu_node(name: str, count: int = 1, **readings: DeviceReading) -> Node:
 
 
 def apply_nodes(loop: Loop, *nodes: Node) -> None:
-    """Let the watch show these nodes."""
     for each in nodes:
         loop.scheduler.cache.nodes.applied(each)
 
@@ -46,7 +45,6 @@ def placed(loop: Loop) -> list[str]:
 
 
 def confirm_binds(loop: Loop) -> None:
-    """Let the watch show every bound pod."""
     for bind in list(loop.binder.sent):
         state = loop.scheduler.pod_states.get(bind.pod.uid)
         if state is not None and not state.pod.bound:

@@ -46,7 +46,6 @@ async def serving() -> AsyncIterator[tuple[Client, Webhook, CollectorRegistry]]:
 
 
 def pod(text: str | None = MAP, name: str = "train-0", **spec: Any) -> Object:
-    """Return a pod as its author wrote it."""
     return objects.pod(name, text, **spec)
 
 

@@ -14,7 +14,6 @@ EXPIRES = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 
 
 def write(folder: Path, authority: trustme.CA, expires: datetime = EXPIRES) -> None:
-    """Write a new pair of key and certificate into the folder."""
     pair = authority.issue_cert("localhost", not_after=expires)
     pair.private_key_pem.write_to_path(str(folder / "tls.key"))
     pair.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))

@@ -25,7 +25,6 @@ NULLS: Object = {
 
 
 def annotated(**annotations: str) -> Object:
-    """Return a pod with these annotations of ours beside its map."""
     body = pod()
     body["metadata"]["annotations"].update({f"agentaflow.gpu/{key}": value for key, value in annotations.items()})
     return body

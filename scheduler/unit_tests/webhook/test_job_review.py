@@ -40,7 +40,6 @@ def replicas(
 
 
 def job(annotations: dict[str, str], *types: Replicas, kind: str = "PyTorchJob", **others: Any) -> Job:
-    """Return a job with these annotations. By default its one type Worker is plain."""
     return Job(kind, "train", "pytorchReplicaSpecs", annotations, types or (replicas(),), **others)
 
 

@@ -18,13 +18,11 @@ CONTAINERS = [{"name": "main", "image": "none"}]
 
 
 def template(scheduler: str | None = None, **more: Json) -> Object:
-    """Return a template as its author wrote it."""
     spec: Object = {"containers": CONTAINERS}
     return {"spec": spec if scheduler is None else {**spec, "schedulerName": scheduler}, **more}
 
 
 def job(kind: str = "PyTorchJob", annotations: Json = None, **types: Json) -> Object:
-    """Return a job with a map and these templates."""
     return job_of(types or {"Worker": template()}, kind, annotations)
 
 

@@ -28,7 +28,6 @@ def template(lines: str | None = LINES, scheduler: str | None = "gpu-scheduler",
 
 
 def controller(pods: Json = None, annotations: Json = None, **spec: Json) -> Object:
-    """Return a controller; `pods` is its template."""
     return {
         "metadata": {"name": "train", "annotations": annotations},
         "spec": {"template": pods or template(), **spec},

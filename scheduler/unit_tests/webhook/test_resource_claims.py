@@ -40,7 +40,6 @@ def main(**fields: Any) -> Object:
 
 
 def names_of(body: Object) -> list[str]:
-    """Return the names of the pod's claims."""
     return [each["resourceClaimName"] for each in body["spec"]["resourceClaims"]]
 
 

@@ -95,7 +95,6 @@ def expected(spec: Json, way: str, *, keeps: bool) -> Json | Reason:
 
 
 def names_a_gpu(spec: Json) -> bool:
-    """Return whether a container itself names the GPUs that it sees."""
     entries = (entry for group in spec.values() for each in group for entry in each.get("env", []))
     return any(entry["name"] == VISIBLE and entry.get("value", "").isdigit() for entry in entries)
 
