@@ -128,10 +128,7 @@ async def test_conflicts_without_end_fail() -> None:
 
 LEFT_ALONE: dict[str, tuple[Reply, Reply]] = {
     "a pair with 200 days": (secret(CA.secret()), secret(CA.pair(200 * DAY))),
-    "a pair of cert-manager, due or not": (
-        secret(CA.secret()),
-        secret(CA.pair(10 * DAY), annotations=OF_CERT_MANAGER),
-    ),
+    "a pair of cert-manager, due or not": (secret(CA.secret()), secret(CA.pair(10 * DAY), annotations=OF_CERT_MANAGER)),
     "a CA that cert-manager made, as version 0.1.0 had it do": (
         secret({name: CA.secret()[name] for name in ("ca.crt", "tls.crt", "tls.key")}),
         secret(CA.pair(200 * DAY)),

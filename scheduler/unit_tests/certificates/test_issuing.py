@@ -199,10 +199,7 @@ def test_a_new_ca_signs_only_once_it_is_the_signing_one() -> None:
 
 @pytest.mark.parametrize(
     ("ca", "dates"),
-    [
-        (Ca(left=-DAY), "from 2026-08-17 to 2026-11-24"),
-        (Ca(age=-DAY, left=90 * DAY), "from 2026-11-26 to 2027-02-23"),
-    ],
+    [(Ca(left=-DAY), "from 2026-08-17 to 2026-11-24"), (Ca(age=-DAY, left=90 * DAY), "from 2026-11-26 to 2027-02-23")],
     ids=["ended", "not begun"],
 )
 def test_a_ca_that_is_not_valid_now_signs_nothing(ca: Ca, dates: str) -> None:

@@ -25,25 +25,10 @@ ROWS = {
     "Pod Security refuses the pod": (403, SECURITY, "RequestInvalid", f"cannot make pod d/a-0: {SECURITY}; correct it"),
     "the pod is invalid": (422, INVALID, "RequestInvalid", f"cannot make pod d/a-0: {INVALID}; correct it"),
     "the namespace is gone": (404, 'namespaces "d" not found', "RequestInvalid", "cannot make pod d/a-0: namespaces"),
-    "a right is missing": (
-        403,
-        RIGHTS,
-        "SchedulerError",
-        f"cannot make pod d/a-0: {RIGHTS}; trying again by itself",
-    ),
-    "the webhook is down": (
-        500,
-        DOWN,
-        "SchedulerError",
-        f"cannot make pod d/a-0: {DOWN}; trying again by itself",
-    ),
+    "a right is missing": (403, RIGHTS, "SchedulerError", f"cannot make pod d/a-0: {RIGHTS}; trying again by itself"),
+    "the webhook is down": (500, DOWN, "SchedulerError", f"cannot make pod d/a-0: {DOWN}; trying again by itself"),
     "the server is busy": (429, "slow down", "SchedulerError", "cannot make pod d/a-0: slow down; trying again"),
-    "a reason within a word": (
-        500,
-        "NotMapInvalid: x",
-        "SchedulerError",
-        "cannot make pod d/a-0: NotMap",
-    ),
+    "a reason within a word": (500, "NotMapInvalid: x", "SchedulerError", "cannot make pod d/a-0: NotMap"),
 }
 
 

@@ -66,8 +66,7 @@ def test_a_long_name_is_cut_and_stays_unique(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number"),
-    [("train-0", 0), ("train-12", 12), ("train", 0), ("train-x", 0), ("train-٣", 0)],
+    ("name", "number"), [("train-0", 0), ("train-12", 12), ("train", 0), ("train-x", 0), ("train-٣", 0)]
 )
 def test_the_name_of_a_pod_has_the_number_of_its_attempt(name: str, number: int) -> None:
     """A name without a number counts as the first attempt. The owner follows from the whole name in any case."""

@@ -68,12 +68,7 @@ ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tu
         None,
         (Phase.SUCCEEDED, "", "", None),
     ),
-    "its pod failed without retries": (
-        workload(),
-        (attempt(**FAILED),),
-        None,
-        (Phase.FAILED, "Error", FAULT, None),
-    ),
+    "its pod failed without retries": (workload(), (attempt(**FAILED),), None, (Phase.FAILED, "Error", FAULT, None)),
     "its pod failed without a reason": (
         workload(),
         (attempt(phase="Failed"),),
@@ -101,12 +96,7 @@ ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tu
         workload(),
         (attempt(phase="Failed", fault="Er\x1br", details="\x1b[2Jdone\n0 \u202e"),),
         None,
-        (
-            Phase.FAILED,
-            "Er\\x1br",
-            "Er\\x1br: \\x1b[2Jdone\\n0 \\u202e; see kubectl logs -n default train-0",
-            None,
-        ),
+        (Phase.FAILED, "Er\\x1br", "Er\\x1br: \\x1b[2Jdone\\n0 \\u202e; see kubectl logs -n default train-0", None),
     ),
     "its pod's condition has escape codes": (
         workload(),
@@ -118,12 +108,7 @@ ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tu
         workload(),
         (),
         refused("default/train-0", 403, "no\n\x1b[2J"),
-        (
-            Phase.PENDING,
-            "RequestInvalid",
-            refused("default/train-0", 403, "no\\n\\x1b[2J").message,
-            0,
-        ),
+        (Phase.PENDING, "RequestInvalid", refused("default/train-0", 403, "no\\n\\x1b[2J").message, 0),
     ),
     "its second pod runs": (
         workload(retries=2),

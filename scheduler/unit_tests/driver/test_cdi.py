@@ -49,13 +49,7 @@ def test_each_simulated_device_is_a_device_node(tmp_path: Path) -> None:
                 "name": objects.gpu(index),
                 "containerEdits": {
                     "deviceNodes": [
-                        {
-                            "path": f"/dev/nvidia{index}",
-                            "type": "c",
-                            "major": 120,
-                            "minor": index,
-                            "permissions": "rw",
-                        }
+                        {"path": f"/dev/nvidia{index}", "type": "c", "major": 120, "minor": index, "permissions": "rw"}
                     ]
                 },
             }

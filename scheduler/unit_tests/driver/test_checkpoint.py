@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_scheduler.driver import checkpoint as module
-from gpu_scheduler.driver.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    PreparedClaim,
-    PreparedDevice,
-    open_checkpoint,
-)
+from gpu_scheduler.driver.checkpoint import Checkpoint, CheckpointError, PreparedClaim, PreparedDevice, open_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,10 +53,7 @@ HOLDERS: dict[str, tuple[tuple[PreparedClaim, ...], str | None]] = {
     "the claim itself": ((prepared("a", "gpu-1"),), None),
     "another claim": ((prepared("b", "gpu-2", "gpu-1"),), "default/b"),
     "another claim with admin access": ((prepared("b", "gpu-1", admin=True),), None),
-    "a claim behind one with admin access": (
-        (prepared("b", "gpu-1", admin=True), prepared("c", "gpu-1")),
-        "default/c",
-    ),
+    "a claim behind one with admin access": ((prepared("b", "gpu-1", admin=True), prepared("c", "gpu-1")), "default/c"),
 }
 
 

@@ -143,11 +143,7 @@ async def test_each_claim_has_its_own_answer(kubelet_dir: Path) -> None:
         "uid-held": "cannot prepare claim default/held: it is held",
         "uid-broken": "cannot serve claim default/broken: internal error; see the driver's log",
     }
-    assert set(answers) == {
-        ("prepare", None),
-        ("prepare", PrepareFailure.HELD),
-        ("prepare", PrepareFailure.INTERNAL),
-    }
+    assert set(answers) == {("prepare", None), ("prepare", PrepareFailure.HELD), ("prepare", PrepareFailure.INTERNAL)}
     assert len(answers) == 3
 
 
@@ -205,10 +201,7 @@ async def test_the_socket_of_a_killed_process_is_replaced(kubelet_dir: Path) -> 
         await notify(kubelet_dir, plugin_registered=True)
 
 
-PLACES = {
-    "the kubelet's directory is another one": "absent",
-    "the path is too long": "a" * 100,
-}
+PLACES = {"the kubelet's directory is another one": "absent", "the path is too long": "a" * 100}
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)

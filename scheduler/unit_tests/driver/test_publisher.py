@@ -269,10 +269,7 @@ async def test_devices_are_declared_before_they_are_published() -> None:
 
 NOT_KNOWN: dict[str, tuple[Callable[[Published], Any], str]] = {
     "the node is not listed": (lambda at: setattr(at, "unlisted", "not listed yet: node"), "not listed yet: node"),
-    "the node does not exist": (
-        lambda _: None,
-        "this node does not exist in the cluster: NODE_NAME must be its name",
-    ),
+    "the node does not exist": (lambda _: None, "this node does not exist in the cluster: NODE_NAME must be its name"),
     "the monitor has listed nothing": (
         lambda at: at.node.applied(OwnNode(NODE, "uid", None)),
         "annotation agentaflow.gpu/devices of the node, which its monitor writes, cannot be read",

@@ -38,10 +38,7 @@ def variable(**entry: Any) -> dict[str, Any]:
 ENTRIES = {"env": [{"name": names.DEVICE_ORDER, "value": "PCI_BUS_ID"}] * 5}
 MANY = {f"a.b/c{number}": "1" for number in range(10_000)}
 EXCESSIVE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "a map": (
-        annotated(names.MAP, "0=node1:0\n" + "#" * 65_536),
-        ("MapInvalid", "65536 bytes", "1=node2:0,1"),
-    ),
+    "a map": (annotated(names.MAP, "0=node1:0\n" + "#" * 65_536), ("MapInvalid", "65536 bytes", "1=node2:0,1")),
     "a map that is short in characters": (
         annotated(names.MAP, "0=node1:0\n#" + "\u2603" * 22_000),
         ("MapInvalid", "65536 bytes", "1=node2:0,1"),
@@ -86,10 +83,7 @@ EXCESSIVE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         body(container={"resources": {"requests": dict(list(MANY.items())[:65])}}),
         ("RequestInvalid", "65 resources", "64"),
     ),
-    "thousands of resources": (
-        body(container={"resources": {"requests": MANY}}),
-        ("RequestInvalid",),
-    ),
+    "thousands of resources": (body(container={"resources": {"requests": MANY}}), ("RequestInvalid",)),
     "ports": (
         body(container={"ports": [{"hostPort": number} for number in range(1, 66)]}),
         ("RequestInvalid", "65 ports", "64"),
@@ -98,18 +92,12 @@ EXCESSIVE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         body(container={"ports": [{"hostPort": number} for number in range(1, 9000)]}),
         ("RequestInvalid",),
     ),
-    "tolerations": (
-        body(tolerations=[{"operator": "Exists"}] * 400),
-        ("RequestInvalid", "8801 bytes", "8192"),
-    ),
+    "tolerations": (body(tolerations=[{"operator": "Exists"}] * 400), ("RequestInvalid", "8801 bytes", "8192")),
     "claims": (
         body(volumes=[{"name": f"v{each}", "persistentVolumeClaim": {"claimName": "a"}} for each in range(129)]),
         ("RequestInvalid", "spec.volumes", "129 claims", "128"),
     ),
-    "volumes": (
-        body(volumes=[{"name": "x" * 262_144}]),
-        ("RequestInvalid", "spec.volumes", "262157 bytes"),
-    ),
+    "volumes": (body(volumes=[{"name": "x" * 262_144}]), ("RequestInvalid", "spec.volumes", "262157 bytes")),
     "owners": (
         body({"ownerReferences": [{"kind": "Job", "name": "x" * 65_536, "uid": "u", "controller": True}]}),
         ("RequestInvalid", "metadata.ownerReferences", "65590 bytes"),

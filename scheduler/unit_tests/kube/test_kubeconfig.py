@@ -94,10 +94,7 @@ contexts:
 """
 MERGES: dict[str, tuple[tuple[Object | str, ...], str | None, str, str | None]] = {
     "a name means what the first file says of it, and nothing of the second is added": (
-        (
-            {"clusters": [{"name": "a", "cluster": {"server": "https://first"}}]},
-            config("a", current="a"),
-        ),
+        ({"clusters": [{"name": "a", "cluster": {"server": "https://first"}}]}, config("a", current="a")),
         None,
         "https://first",
         "Bearer of-a",
@@ -124,12 +121,7 @@ MERGES: dict[str, tuple[tuple[Object | str, ...], str | None, str, str | None]] 
         "https://a",
         None,
     ),
-    "a file in YAML, with an anchor": (
-        (YAML,),
-        None,
-        "https://a",
-        None,
-    ),
+    "a file in YAML, with an anchor": ((YAML,), None, "https://a", None),
 }
 
 

@@ -286,11 +286,7 @@ def pod_of(spec: Mapping[str, Any]) -> Pod:
 
 
 def asks(name: str = "main", *, sidecar: bool = False, **requests: object) -> dict[str, object]:
-    return {
-        "name": name,
-        "resources": {"requests": requests},
-        **({"restartPolicy": "Always"} if sidecar else {}),
-    }
+    return {"name": name, "resources": {"requests": requests}, **({"restartPolicy": "Always"} if sidecar else {})}
 
 
 REQUESTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {

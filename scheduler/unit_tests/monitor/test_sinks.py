@@ -135,11 +135,7 @@ async def test_the_gpunode_and_its_status_are_written() -> None:
         assert await mirror.report(REPORT) == "HTTP 500: not now either"
 
         kind = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode"}
-        assert bodies(server, GPUNODE)[0] == {
-            **kind,
-            "metadata": {"name": "node1"},
-            "spec": {"nodeName": "node1"},
-        }
+        assert bodies(server, GPUNODE)[0] == {**kind, "metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}}
         assert bodies(server, f"{GPUNODE}/status")[0] == {
             **kind,
             "metadata": {"name": "node1"},
@@ -225,11 +221,7 @@ async def test_the_report_of_an_earlier_monitor_is_read_back() -> None:
         server.on("GET", NODE, Reply(body=annotated), Reply(body=odd), Reply(body={"metadata": {}}), Reply(500))
         node = ApiNodeSink(api, "node1", 80)
 
-        assert await node.written() == (
-            GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960),
-            BARE,
-            WITH_MIG,
-        )
+        assert await node.written() == (GpuReading(0, "GPU-0", "00000000:07:00.0", "A100-40GB", 40960), BARE, WITH_MIG)
         assert [await node.written() for _ in range(3)] == [(), (), None]
         await server.stop()
         assert await node.written() is None

@@ -126,10 +126,7 @@ CASES = {
         get=(allocated(MINE, results=[{**each, "shareID": "", "tolerations": []} for each in RESULTS[::-1]]),),
     ),
     "a claim of another pod of the workload is shared": Case(
-        None,
-        [CREATE, GET, put({"reservedFor": [THEIRS, MINE]})],
-        get=(allocated(THEIRS),),
-        status=(found("8"),),
+        None, [CREATE, GET, put({"reservedFor": [THEIRS, MINE]})], get=(allocated(THEIRS),), status=(found("8"),)
     ),
     "a claim that its controller has released is protected again": Case(
         None,
@@ -339,10 +336,7 @@ OWN_CASES = {
         failed("own: it is being deleted"), [GET], get=(theirs(deletionTimestamp="2026-11-26T00:00:00Z"),)
     ),
     "others change it all the time": Case(
-        failed("own: others change it all the time"),
-        [GET, ALLOCATE_OWN] * 3,
-        get=(theirs(),),
-        status=(CHANGED,),
+        failed("own: others change it all the time"), [GET, ALLOCATE_OWN] * 3, get=(theirs(),), status=(CHANGED,)
     ),
 }
 

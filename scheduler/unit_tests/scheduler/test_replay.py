@@ -20,16 +20,7 @@ from gpu_scheduler.scheduler.ports import InputKind
 from gpu_scheduler.scheduler.replay import _TYPES, MAX_LINE, Replay, ReplayError, value_of
 from tests.messages import says
 from unit_tests.core.build import node
-from unit_tests.scheduler.recorded import (
-    CLUSTER,
-    HELD,
-    HOLDER,
-    changed,
-    journal_of,
-    register,
-    snapshot_of,
-    waiting,
-)
+from unit_tests.scheduler.recorded import CLUSTER, HELD, HOLDER, changed, journal_of, register, snapshot_of, waiting
 
 register()
 FORMAT_1 = Path(__file__).with_name("format-1.snapshot")
@@ -52,14 +43,8 @@ SNAPSHOTS: dict[str, tuple[list[tuple[InputKind, Any]], list[tuple[str, str | No
         [*CLUSTER[:3], (InputKind.POD, waiting("second-0", condition=replace(HELD, message="GpuHeld: by another")))],
         [("default/second-0", "GpuHeld", "GpuHeld", False)],
     ),
-    "a pod that waits for another reason": (
-        [*CLUSTER[1:]],
-        [("default/second-0", "GpuHeld", "NodeNotFound", True)],
-    ),
-    "a pod that could be placed": (
-        [*CLUSTER[:2], CLUSTER[3]],
-        [("default/second-0", "GpuHeld", "bind", True)],
-    ),
+    "a pod that waits for another reason": ([*CLUSTER[1:]], [("default/second-0", "GpuHeld", "NodeNotFound", True)]),
+    "a pod that could be placed": ([*CLUSTER[:2], CLUSTER[3]], [("default/second-0", "GpuHeld", "bind", True)]),
     "a pod that had not been decided on": (
         [*CLUSTER[:3], (InputKind.POD, waiting("second-0", condition=None))],
         [("default/second-0", None, "GpuHeld", False)],

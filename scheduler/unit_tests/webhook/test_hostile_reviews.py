@@ -37,10 +37,7 @@ def named(name: str) -> Object:
 # Pod → reason of its refusal, or None if it is allowed.
 CORPUS: dict[str, tuple[Json, str | None]] = {
     "nulls wherever there may be some": (NULLS, None),
-    "nulls, and a map": (
-        {**NULLS, "metadata": {"name": "train-0", "annotations": {"gpu-scheduling-map": MAP}}},
-        None,
-    ),
+    "nulls, and a map": ({**NULLS, "metadata": {"name": "train-0", "annotations": {"gpu-scheduling-map": MAP}}}, None),
     "a null among the containers": (pod(containers=[None]), "RequestInvalid"),
     "a null as a container's name": (pod(containers=[{"name": None}]), "RequestInvalid"),
     "a null as an annotation": ({**pod(), "metadata": {"annotations": {"a": None}}}, "RequestInvalid"),

@@ -28,10 +28,7 @@ def template(lines: str | None = LINES, scheduler: str | None = "gpu-scheduler",
 
 
 def controller(pods: Json = None, annotations: Json = None, **spec: Json) -> Object:
-    return {
-        "metadata": {"name": "train", "annotations": annotations},
-        "spec": {"template": pods or template(), **spec},
-    }
+    return {"metadata": {"name": "train", "annotations": annotations}, "spec": {"template": pods or template(), **spec}}
 
 
 def cron_job(**spec: Json) -> Object:

@@ -220,10 +220,7 @@ async def test_containers_that_use_the_pods_own_claim_get_the_variables(entry: O
 
 
 INCOMPLETE: dict[str, tuple[Object, str]] = {
-    "a pod without claims": (
-        pod(containers=[main(env=READING)]),
-        "(resourceClaims, containers/0/resources)",
-    ),
+    "a pod without claims": (pod(containers=[main(env=READING)]), "(resourceClaims, containers/0/resources)"),
     "a pod with nothing": (pod(), "(containers/0/env, resourceClaims, containers/0/resources)"),
     "a container without claims": (
         pod(containers=[main(env=READING, resources={})], resourceClaims=[{**ENTRY, "resourceClaimName": "NAME"}]),

@@ -200,12 +200,10 @@ DENIED = {
     "another value in a container": pod("train-1", containers=(container((visible("7"), PCI)),)),
     "another order in a container": pod("train-1", containers=(container((visible("2"), replace(PCI, value="X"))),)),
     "another value in an init container": pod(
-        "train-1",
-        containers=(container(None), container((visible("7"),), ContainerKind.INIT)),
+        "train-1", containers=(container(None), container((visible("7"),), ContainerKind.INIT))
     ),
     "a right value that a second entry overrides": pod(
-        "train-1",
-        containers=(container((visible("2"), PCI, visible("7"))),),
+        "train-1", containers=(container((visible("2"), PCI, visible("7"))),)
     ),
 }
 
@@ -225,14 +223,12 @@ def test_the_review_denies_what_the_scheduler_refuses(given: Pod) -> None:
 LATER = {
     "any line": any_line(containers=(container((visible("0,1"), PCI)),)),
     "any line, in an init container": any_line(
-        containers=(container((FIELD_REF, PCI)), container((visible(""), PCI), ContainerKind.INIT)),
+        containers=(container((FIELD_REF, PCI)), container((visible(""), PCI), ContainerKind.INIT))
     ),
     "any line, another order": any_line(containers=(container((FIELD_REF, replace(PCI, value="X"))),)),
     "any line, taken from a Secret": any_line(containers=(container((EnvVar(VISIBLE, None), PCI)),)),
     "a limit, though the value is the line's": pod(
-        "train-0",
-        gpu_limits=(("main", 2),),
-        containers=(container((visible("0,1"), PCI)),),
+        "train-0", gpu_limits=(("main", 2),), containers=(container((visible("0,1"), PCI)),)
     ),
 }
 

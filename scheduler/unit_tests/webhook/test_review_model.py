@@ -57,7 +57,7 @@ ENTRIES = st.sampled_from(
         {"name": ORDER, "value": "FASTEST_FIRST"},
         {"name": "HOME", "value": "/"},
         {"name": "GPUS", "value": "$(CUDA_VISIBLE_DEVICES)"},
-    ],
+    ]
 )
 CONTAINERS = st.lists(st.one_of(st.none(), st.lists(ENTRIES, max_size=3)), max_size=3)
 

@@ -106,10 +106,7 @@ FAULTY = {
         deployment(2, 1, limited(2, {names.MAP: MIXED})),
         ("NoFreeIndex", "2 pods", "1 line", "1 pod", "2=node1:0"),
     ),
-    "no line fits the limit": (
-        job(limited(3)),
-        ("RequestInvalid", "3", '"main"', "index 0", "nvidia.com/gpu: 2"),
-    ),
+    "no line fits the limit": (job(limited(3)), ("RequestInvalid", "3", '"main"', "index 0", "nvidia.com/gpu: 2")),
     "the line of one pod does not fit the limit": (
         stateful_set(2, 0, limited(2, {names.MAP: MIXED})),
         ("RequestInvalid", "2", '"main"', "index 0", "nvidia.com/gpu: 1"),
@@ -179,10 +176,7 @@ def test_what_is_found_in_the_text_and_in_the_lines_is_reported_at_once() -> Non
 
 @pytest.mark.parametrize(
     ("own_annotations", "named"),
-    [
-        ({}, "gpu-scheduling-map, agentaflow.gpu/sharing"),
-        ({names.MAP: FIVE}, "agentaflow.gpu/sharing"),
-    ],
+    [({}, "gpu-scheduling-map, agentaflow.gpu/sharing"), ({names.MAP: FIVE}, "agentaflow.gpu/sharing")],
     ids=["the template has none", "the template has one of them"],
 )
 def test_annotations_of_the_controller_itself_reach_no_pod(own_annotations: dict[str, str], named: str) -> None:
