@@ -14,6 +14,7 @@ from gpu_scheduler.scheduler.ports import Result, Unknown
 from tests.messages import says
 from unit_tests.core.build import bound, placed, pod
 from unit_tests.scheduler.test_scheduling_loop import ONE_GPU, SAME_GPU, Loop, looping
+from unit_tests.virtual import settle
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
@@ -31,11 +32,10 @@ async def test_a_deleted_pod_settles_its_own_unknown_bind() -> None:
     """The API server binds no pod that is being deleted. The next pod gets the devices assumed for it."""
     async with looping(Unknown("time-out")) as loop:
         first = pod("a-0", ONE_GPU)
-        loop.see(first, pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(first, pod("b-0", SAME_GPU))
         assert loop.binder.names() == ["a-0"]
 
-        loop.see(deleting(first))
+        await loop.see(deleting(first))
         await loop.later(2)
 
         assert loop.binder.names() == ["a-0", "b-0"]
@@ -47,10 +47,8 @@ async def test_the_answer_settles_the_bind_of_a_pod_that_is_deleted_meanwhile() 
     async with looping(Unknown("time-out")) as loop:
         loop.binder.hold = asyncio.Event()
         first = pod("a-0", ONE_GPU)
-        loop.see(first)
-        await loop.settle()
-        loop.see(deleting(first))
-        await loop.settle()
+        await loop.see(first)
+        await loop.see(deleting(first))
         loop.binder.hold.set()
         await loop.later(1000)
 
@@ -72,7 +70,7 @@ LEFT = {
 async def test_a_leader_starts_from_what_a_crash_left(left: Pod, binds: list[str]) -> None:
     """The pods alone show which GPUs are held. Nobody has to repair anything, and no GPU is given twice."""
     async with looping() as loop:
-        loop.see(left, pod("b-0", SAME_GPU))
+        await loop.see(left, pod("b-0", SAME_GPU))
         await loop.later(1000)
 
         assert loop.binder.names() == binds
@@ -82,8 +80,7 @@ async def test_a_leader_starts_from_what_a_crash_left(left: Pod, binds: list[str
 async def test_a_second_lost_answer_is_reported() -> None:
     """A first lost answer is settled before the owner could read a report. After the second, one report is written."""
     async with looping(*[Unknown("time-out")] * 3) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
         assert loop.event_recorder.recorded == []
         await loop.later(2)
         await loop.later(4)
@@ -98,8 +95,7 @@ async def test_a_second_lost_answer_is_reported() -> None:
 async def test_a_refused_pod_is_reported_and_left_alone() -> None:
     """Only a change of the pod requeues it."""
     async with looping() as loop:
-        loop.see(pod("a-0", "nonsense"))
-        await loop.settle()
+        await loop.see(pod("a-0", "nonsense"))
 
         says(loop.event_recorder.notes("a-0")[0], "MapInvalid")
         assert loop.scheduler.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 1}
@@ -118,17 +114,15 @@ async def test_a_line_is_reserved_while_its_volume_is_provisioned() -> None:
         claim = VolumeClaim("default", "data", storage_class="local")
         storing(loop, claim)
         first = replace(pod("train", TWO_LINES, owner=None), claims=("data",))
-        loop.see(first)
-        await loop.settle()
-        loop.see(pod("other", TWO_LINES, owner=None))
-        await loop.settle()
+        await loop.see(first)
+        await loop.see(pod("other", TWO_LINES, owner=None))
         assert loop.scheduler.ledger.reserved(first.ref.uid) == 0
         cache = loop.scheduler.cache
         assert loop.scheduler.ledger.differences(cache.rebuild_ledger(loop.scheduler.pod_states)) == 0
 
         cache.volumes.applied(Volume("pv-1"))
         cache.claims.applied(replace(claim, volume="pv-1", selected_node="node1"))
-        await loop.settle()
+        await settle()
 
         bound = [(bind.pod.name, bind.placement.index) for bind in loop.binder.sent]
         assert bound == [("other", 1), ("train", 0)]
@@ -142,7 +136,6 @@ async def test_an_audit_that_fails_stops_no_bind(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(LedgerAudit, "run", bug)
     async with looping() as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
 
         assert loop.binder.names() == ["a-0"]

@@ -10,6 +10,7 @@ from gpu_scheduler.core.refs import Owner
 from unit_tests.core.build import pod
 from unit_tests.scheduler.test_scheduling_loop import bound, looping
 from unit_tests.scheduler.test_strategy_loop import apply_nodes, asking, confirm_binds, end, gpu_node, placed
+from unit_tests.virtual import settle
 
 MAP = "0=node1:0\n1=node2:0\n2=node3:0\n"
 
@@ -20,10 +21,9 @@ async def test_the_oldest_pod_gets_the_first_free_device() -> None:
         apply_nodes(loop, gpu_node("node1", 4))
         loop.scheduler.limits.applied("default: devices=1")
         for name in ("a", "b", "c"):
-            loop.see(asking(name))
-            await loop.settle()
+            await loop.see(asking(name))
         assert placed(loop) == ["a=node1:0"]
-        confirm_binds(loop)
+        await confirm_binds(loop)
 
         await end(loop, "a")
 
@@ -38,13 +38,10 @@ async def test_a_terminating_pod_frees_nothing_yet() -> None:
     async with looping() as loop:
         loop.scheduler.limits.applied("default: devices=1")
         leaving = replace(bound(pod("train-0", MAP), "node1"), deleting_since="2026-11-21T01:00:00Z")
-        loop.see(leaving)
-        loop.see(pod("train-1", MAP))
-        await loop.settle()
+        await loop.see(leaving, pod("train-1", MAP))
         assert loop.binder.sent == []
 
-        loop.scheduler.pods.forgotten(leaving)
-        await loop.settle()
+        await loop.forget(leaving)
         assert loop.binder.names() == ["train-1"]
 
 
@@ -53,16 +50,14 @@ async def test_a_freed_device_of_another_namespace_requeues_no_pod() -> None:
     async with looping() as loop:
         loop.scheduler.limits.applied("default: devices=0")
         other = bound(pod("train-1", MAP, namespace="team-b"), "node2")
-        loop.see(other)
-        loop.see(pod("train-0", MAP))
-        await loop.settle()
+        await loop.see(other, pod("train-0", MAP))
         reported = len(loop.event_recorder.recorded)
 
         loop.scheduler.pods.forgotten(other)
         assert not loop.scheduler.queue.any_active()
         loop.scheduler.cache.set_limits(loop.scheduler.limits.limits, {"default"})
         assert loop.scheduler.queue.any_active()
-        await loop.settle()
+        await settle()
         assert len(loop.event_recorder.recorded) == reported
 
 
@@ -70,13 +65,11 @@ async def test_other_limits_requeue_the_pods_that_wait_for_quota() -> None:
     """Raised or removed limits do. Pods that wait for something else are left alone."""
     async with looping() as loop:
         loop.scheduler.limits.applied("*: devices=0")
-        loop.see(pod("train-0", MAP))
-        loop.see(pod("lost-0", "0=node9:0", owner=Owner("StatefulSet", "lost")))
-        await loop.settle()
+        await loop.see(pod("train-0", MAP), pod("lost-0", "0=node9:0", owner=Owner("StatefulSet", "lost")))
         assert loop.binder.sent == []
 
         loop.scheduler.limits.applied("*: devices=0\ndefault: devices=1")
-        await loop.settle()
+        await settle()
         assert loop.binder.names() == ["train-0"]
 
 
@@ -84,11 +77,9 @@ async def test_other_limits_requeue_the_pods_that_wait_for_quota() -> None:
 async def test_a_lower_limit_ends_no_pod() -> None:
     """Pods that run beyond it continue. Only new pods wait."""
     async with looping() as loop:
-        for number, node in ((0, "node1"), (1, "node2")):
-            loop.see(bound(pod(f"train-{number}", MAP), node))
+        await loop.see(bound(pod("train-0", MAP), "node1"), bound(pod("train-1", MAP), "node2"))
         loop.scheduler.limits.applied("default: devices=1")
-        loop.see(pod("train-2", MAP))
-        await loop.settle()
+        await loop.see(pod("train-2", MAP))
 
         assert loop.binder.sent == []
         assert loop.scheduler.ledger.devices.usage.used("default") == 2
@@ -100,12 +91,9 @@ async def test_a_priority_counts_as_the_maximum_from_the_next_placement_on() -> 
     async with looping() as loop:
         apply_nodes(loop, gpu_node("node1"))
         loop.scheduler.settings.applied("priority")
-        loop.see(asking("first"))
-        await loop.settle()
-        confirm_binds(loop)
-        for name, priority in (("modest", "10"), ("greedy", "1000000000")):
-            loop.see(asking(name, priority=priority))
-        await loop.settle()
+        await loop.see(asking("first"))
+        await confirm_binds(loop)
+        await loop.see(asking("modest", priority="10"), asking("greedy", priority="1000000000"))
         loop.scheduler.limits.applied("*: priority=10")
         await end(loop, "first")
 

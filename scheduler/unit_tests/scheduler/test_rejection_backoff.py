@@ -117,19 +117,17 @@ async def test_the_owner_reads_why_the_pod_waits_and_the_pod_is_bound_later() ->
     async with looping() as loop:
         first, second = pod("train-0", MAP), pod("train-0-again", MAP, labels={"apps.kubernetes.io/pod-index": "0"})
         other = pod("other-0", "0=node1:0\n", owner=Owner("Job", "other"))
-        loop.see(first)
-        await loop.settle()
-        loop.see(*rejected(first))
+        await loop.see(first)
+        await loop.see(*rejected(first))
         await loop.later(0.1)
-        loop.see(second)
+        await loop.see(second)
         await loop.later(0.1)
         assert loop.binder.names() == ["train-0"]
         why = "cannot bind to node1 yet: its kubelet rejected the last pod of this workload (UnexpectedAdmissionError)"
         assert loop.event_recorder.notes("train-0-again") == [f"BindFailed: {why}"]
-        loop.see(other)
-        await loop.settle()
+        await loop.see(other)
         assert loop.binder.names() == ["train-0", "other-0"]
-        loop.see(replace(other, node="node1", phase="Succeeded"))
+        await loop.see(replace(other, node="node1", phase="Succeeded"))
         await loop.later(1)
 
         assert loop.binder.names() == ["train-0", "other-0", "train-0-again"]

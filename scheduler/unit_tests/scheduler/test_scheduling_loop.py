@@ -50,18 +50,23 @@ class Loop:
     claims: FakeClaims
     now: list[float]
 
-    async def settle(self) -> None:
-        await settle()
-
     async def later(self, seconds: float) -> None:
         """Let time pass, and start the loop's next turn."""
         self.now[0] += seconds
         self.scheduler._wakeup.set()
-        await self.settle()
+        await settle()
 
-    def see(self, *pods: Pod) -> None:
+    async def see(self, *pods: Pod) -> None:
+        """Let the watch show these pods at once, and let the loop do what it can."""
         for each in pods:
             self.scheduler.pods.applied(each)
+        await settle()
+
+    async def forget(self, *pods: Pod) -> None:
+        """Let the watch show that these pods are gone, and let the loop do what it can."""
+        for each in pods:
+            self.scheduler.pods.forgotten(each)
+        await settle()
 
 
 @asynccontextmanager
@@ -80,7 +85,7 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
         scheduler.cache.nodes.applied(node(name))
     task = asyncio.create_task(scheduler.run())
     loop = Loop(scheduler, binder, event_recorder, recorder, claims, now)
-    await loop.settle()
+    await settle()
     try:
         yield loop
     finally:
@@ -104,9 +109,8 @@ async def test_a_pod_is_bound_and_recorded_once() -> None:
     """One bind, one event, no condition. The watch's confirmation adds nothing."""
     async with looping() as loop:
         first = pod("a-0", ONE_GPU)
-        loop.see(first)
-        await loop.settle()
-        loop.see(first, bound(first))
+        await loop.see(first)
+        await loop.see(first, bound(first))
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
@@ -123,17 +127,14 @@ async def test_waiting_pods_are_counted_by_their_reason() -> None:
     async with looping() as loop:
         holder, late = bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU)
         lost = pod("c-0", "0=node9:0\n")
-        loop.see(holder, late, lost)
-        await loop.settle()
+        await loop.see(holder, late, lost)
         counts = loop.scheduler.pod_states.counts()
         assert (counts.pending, counts.running, counts.oldest) == (2, 1, 1000.0)
         assert counts.waiting == {Reason.GPU_HELD: 1, Reason.NODE_NOT_FOUND: 1}
         assert sorted(loop.recorder.reasons) == [Reason.GPU_HELD, Reason.NODE_NOT_FOUND]
 
         loop.binder.hold = asyncio.Event()
-        loop.scheduler.pods.forgotten(holder)
-        loop.scheduler.pods.forgotten(lost)
-        await loop.settle()
+        await loop.forget(holder, lost)
         counts = loop.scheduler.pod_states.counts()
         assert (counts.pending, counts.running, counts.waiting.total(), counts.oldest) == (1, 0, 0, None)
         loop.binder.hold.set()
@@ -144,8 +145,7 @@ async def test_a_gpu_is_held_until_its_bind_is_answered() -> None:
     """Two pods name one GPU and the watch sends nothing. The second waits before and after the first's answer."""
     async with looping() as loop:
         loop.binder.hold = asyncio.Event()
-        loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
         assert loop.binder.names() == ["a-0"]
 
         loop.binder.hold.set()
@@ -160,11 +160,10 @@ async def test_a_message_is_written_anew_only_for_another_first_holder() -> None
     """Twenty holders of other GPUs of the line come and go. The waiting pod's text is written once, then once more."""
     async with looping() as loop:
         first, last = pod("a-0", "0=node1:0", owner=None), pod("b-0", "0=node1:1", owner=None)
-        loop.see(bound(first), bound(last), pod("waiting-0", "0=node1:0,1,2", owner=None))
-        await loop.settle()
+        await loop.see(bound(first), bound(last), pod("waiting-0", "0=node1:0,1,2", owner=None))
         for number in range(20):
             other = bound(pod(f"other{number}-0", "0=node1:2", owner=None))
-            loop.see(other)
+            await loop.see(other)
             await loop.later(301)
             loop.scheduler.pods.forgotten(other)
             await loop.later(301)
@@ -183,10 +182,8 @@ async def test_an_unknown_outcome_keeps_the_gpu_and_repeats_the_bind() -> None:
     """A time-out proves nothing. The same bind is sent again, and no other pod gets the GPU meanwhile."""
     async with looping(Unknown("time-out"), Unknown("time-out")) as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
-        loop.see(first)
-        await loop.settle()
-        loop.see(second)
-        await loop.settle()
+        await loop.see(first)
+        await loop.see(second)
         assert loop.binder.names() == ["a-0"]
 
         await loop.later(2)
@@ -201,13 +198,12 @@ async def test_an_unknown_outcome_keeps_the_gpu_and_repeats_the_bind() -> None:
 async def test_the_answer_to_a_second_try_settles_nothing(answer: BindResult) -> None:
     """The first try may be applied after the second was refused. The GPU is held until the watch shows the pod."""
     async with looping(Unknown("time-out"), answer, answer) as loop:
-        loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU), pod("b-0", SAME_GPU))
         await loop.later(2)
         await loop.later(4)
         assert loop.binder.names() == ["a-0"] * 3
 
-        loop.see(bound(pod("a-0", ONE_GPU)))
+        await loop.see(bound(pod("a-0", ONE_GPU)))
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"] * 3
@@ -225,8 +221,7 @@ async def test_the_answer_to_a_second_try_settles_nothing(answer: BindResult) ->
 async def test_the_next_try_waits_for_retry_after(answers: list[BindResult]) -> None:
     """Retry-After is longer than the back-off, so it counts."""
     async with looping(*answers) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
         for _ in answers[1:]:
             await loop.later(2)
 
@@ -239,8 +234,7 @@ async def test_the_next_try_waits_for_retry_after(answers: list[BindResult]) -> 
 async def test_a_bind_that_was_never_sent_holds_nothing() -> None:
     """The replica may lead again. Then it decides anew which pod gets the GPU."""
     async with looping(NotSent("not leading")) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
 
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
         assert loop.event_recorder.recorded == []
@@ -253,10 +247,9 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
     """The pod was bound after all. Nothing is sent again, and event and metrics are those of any bind."""
     async with looping(Unknown("time-out")) as loop:
         first = pod("a-0", ONE_GPU)
-        loop.see(first)
-        await loop.settle()
+        await loop.see(first)
 
-        loop.see(bound(first))
+        await loop.see(bound(first))
         await loop.later(1000)
 
         assert loop.binder.names() == ["a-0"]
@@ -268,10 +261,8 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
 async def test_an_unexpected_error_counts_as_unknown() -> None:
     """A fault of our own must not free a GPU either."""
     async with looping(RuntimeError("a bug")) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
-        loop.see(pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
+        await loop.see(pod("b-0", SAME_GPU))
 
         assert loop.binder.names() == ["a-0"]
         await loop.later(2)
@@ -282,13 +273,11 @@ async def test_a_definite_failure_frees_the_gpu_and_is_reported() -> None:
     """BindFailed is a SchedulerError. The pod is tried again, and other pods may get its GPU."""
     failed = Failed("BindFailed: cannot bind to node1: HTTP 422: no; trying again by itself")
     async with looping(failed) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
 
         ((_, notice),) = loop.event_recorder.recorded
         assert notice.condition == ScheduledCondition("False", "SchedulerError", failed.message)
-        loop.see(pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(pod("b-0", SAME_GPU))
         assert loop.binder.names() == ["a-0", "b-0"]
         await loop.later(2)
         assert loop.binder.names() == ["a-0", "b-0"]
@@ -299,8 +288,7 @@ async def test_a_failure_that_stays_the_same_is_reported_once() -> None:
     """A further try costs one POST, without condition and event, unless the first notice was never written."""
     failed = Failed("BindFailed: cannot bind to node1: HTTP 403: no; trying again by itself")
     async with looping(*[failed] * 4) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
         await loop.later(2)
         await loop.later(4)
         assert (len(loop.binder.sent), len(loop.event_recorder.recorded)) == (3, 1)
@@ -313,8 +301,7 @@ async def test_a_failure_that_stays_the_same_is_reported_once() -> None:
 async def test_a_dropped_bind_is_not_reported() -> None:
     """The pod is gone or the replica leads no more. Nothing is reported, and no device is held."""
     async with looping(Dropped("the pod is gone")) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
 
         assert loop.event_recorder.recorded == []
         assert not loop.scheduler.ledger.holds("uid-of-default/a-0")
@@ -325,8 +312,7 @@ async def test_the_same_reason_is_reported_once() -> None:
     """A further attempt costs the API server nothing until the reason changes."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
-        loop.see(bound(first), second)
-        await loop.settle()
+        await loop.see(bound(first), second)
         for _ in range(5):
             await loop.later(301)
 
@@ -337,14 +323,11 @@ async def test_the_same_reason_is_reported_once() -> None:
 async def test_a_condition_of_the_last_leader_is_not_reported_again() -> None:
     """The new leader finds the condition on the pod and writes nothing."""
     async with looping() as loop:
-        loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
         ((_, notice),) = loop.event_recorder.recorded
 
     async with looping() as loop:
-        loop.see(bound(pod("a-0", ONE_GPU)))
-        loop.see(replace(pod("b-0", SAME_GPU), scheduled_condition=notice.condition))
-        await loop.settle()
+        await loop.see(bound(pod("a-0", ONE_GPU)), replace(pod("b-0", SAME_GPU), scheduled_condition=notice.condition))
 
         assert loop.event_recorder.recorded == []
 
@@ -353,8 +336,7 @@ async def test_a_notice_that_found_no_room_is_recorded_later() -> None:
     """A full queue loses no condition for good."""
     async with looping() as loop:
         loop.event_recorder.full = True
-        loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
-        await loop.settle()
+        await loop.see(bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU))
         loop.event_recorder.full = False
         await loop.later(301)
 
@@ -365,12 +347,11 @@ async def test_a_gated_pod_is_neither_decided_nor_reported() -> None:
     """The API server writes its condition. When the gate is removed, the pod is placed."""
     async with looping() as loop:
         gated = replace(pod("a-0", ONE_GPU), gated=True)
-        loop.see(gated)
+        await loop.see(gated)
         await loop.later(1000)
         assert (loop.binder.names(), loop.event_recorder.recorded) == ([], [])
 
-        loop.see(replace(gated, gated=False))
-        await loop.settle()
+        await loop.see(replace(gated, gated=False))
 
         assert loop.binder.names() == ["a-0"]
 
@@ -378,8 +359,7 @@ async def test_a_gated_pod_is_neither_decided_nor_reported() -> None:
 async def test_an_untrue_condition_is_withdrawn_before_the_bind() -> None:
     """No write of PodScheduled=False may come after the bind's True."""
     async with looping() as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
 
         assert loop.event_recorder.withdrawn == ["a-0"]
 
@@ -388,12 +368,11 @@ async def test_binds_are_bounded_and_do_not_wait_for_each_other() -> None:
     """At most `binders` binds are sent at once. The others follow as those are answered."""
     async with looping(binders=3) as loop:
         loop.binder.hold = asyncio.Event()
-        loop.see(*a_gpu_each(8))
-        await loop.settle()
+        await loop.see(*a_gpu_each(8))
         assert len(loop.binder.sent) == 3
 
         loop.binder.hold.set()
-        await loop.settle()
+        await settle()
 
         assert len(loop.binder.sent) == 8
         assert loop.binder.most_at_once == 3
@@ -403,8 +382,7 @@ async def test_the_loop_is_busy_until_the_last_bind_is_sent(monkeypatch: pytest.
     """It is busy between two binds too, when a binder is free: the next bind is about to be sent."""
     async with looping(binders=2) as loop:
         loop.binder.hold = asyncio.Event()
-        loop.see(*a_gpu_each(6))
-        await loop.settle()
+        await loop.see(*a_gpu_each(6))
         busy = [loop.scheduler.busy]
         original = loop.event_recorder.record
 
@@ -415,7 +393,7 @@ async def test_the_loop_is_busy_until_the_last_bind_is_sent(monkeypatch: pytest.
         monkeypatch.setattr(loop.event_recorder, "record", record)
 
         loop.binder.hold.set()
-        await loop.settle()
+        await settle()
 
         # Each bind is recorded after its answer, when its binder is free. No bind waits behind the last two.
         assert busy[:5] == [True] * 5
@@ -428,14 +406,13 @@ async def test_attempts_are_counted_and_due_for_each_active_pod() -> None:
     async with looping(binders=2) as loop:
         loop.binder.hold = asyncio.Event()
         *six, seventh = a_gpu_each(7)
-        loop.see(*six)
-        await loop.settle()
+        await loop.see(*six)
         due = loop.scheduler.attempts_due
-        loop.see(seventh)
+        await loop.see(seventh)
         assert (loop.scheduler.attempts, due, loop.scheduler.attempts_due) == (2, 6, 7)
 
         loop.binder.hold.set()
-        await loop.settle()
+        await settle()
 
         assert loop.scheduler.attempts == loop.scheduler.attempts_due == 7
 
@@ -443,13 +420,11 @@ async def test_attempts_are_counted_and_due_for_each_active_pod() -> None:
 async def test_stopping_waits_for_binds_and_returns_whether_all_are_settled() -> None:
     """The Lease may only be released when no bind of ours can still be applied."""
     async with looping(Bound(), Unknown("time-out")) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
         assert await loop.scheduler.drain(0.1)
 
     async with looping(Unknown("time-out")) as loop:
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
         assert not await loop.scheduler.drain(0.1)
 
 
@@ -457,8 +432,7 @@ async def test_nothing_is_decided_after_the_stop() -> None:
     """The next leader decides pods that come during the stop."""
     async with looping() as loop:
         await loop.scheduler.drain(0)
-        loop.see(pod("a-0", ONE_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU))
 
         assert loop.binder.sent == []
 
@@ -467,7 +441,7 @@ async def test_nothing_is_decided_after_the_stop() -> None:
 async def test_a_gpu_held_twice_against_the_rules_is_reported_to_both() -> None:
     """Only another writer can cause it. Both pods get one event."""
     async with looping() as loop:
-        loop.see(bound(pod("a-0", ONE_GPU)), bound(pod("b-0", SAME_GPU)))
+        await loop.see(bound(pod("a-0", ONE_GPU)), bound(pod("b-0", SAME_GPU)))
         for _ in range(3):
             await loop.later(61)
 
@@ -484,7 +458,7 @@ async def test_a_pod_whose_gpu_has_moved_gets_one_event_for_each_move() -> None:
     ours, other = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
     orders = [(ours, other), (other, ours), (other, ours), (other,), (ours, other)]
     async with looping() as loop:
-        loop.see(bound_by_us(pod("a-0", ONE_GPU), Placement("node1", ("0",), 0, (ours,))))
+        await loop.see(bound_by_us(pod("a-0", ONE_GPU), Placement("node1", ("0",), 0, (ours,))))
         for order in orders:
             devices = tuple(Device(index, uuid) for index, uuid in enumerate(order))
             loop.scheduler.cache.nodes.applied(node("node1", inventory=Inventory(devices)))
@@ -545,7 +519,7 @@ async def test_the_audit_rebuilds_a_corrupted_ledger_within_a_period() -> None:
     async with looping() as loop:
         ghost = pod("ghost-0", ONE_GPU)
         loop.scheduler.ledger.apply(bound(ghost))
-        loop.see(pod("a-0", SAME_GPU))
+        await loop.see(pod("a-0", SAME_GPU))
         await loop.later(299)
         assert loop.binder.names() == []
 
@@ -571,8 +545,7 @@ async def test_the_audit_restores_a_lost_entry(lose: Callable[[Ledger, str], obj
     """The audit checks every table of the ledger. A pod that is assumed and not confirmed stays assumed."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-1", SAME_GPU)
-        loop.see(bound(first), second)
-        await loop.settle()
+        await loop.see(bound(first), second)
         whole = loop.scheduler.cache.rebuild_ledger(loop.scheduler.pod_states)
         lose(loop.scheduler.ledger, first.ref.uid)
         assert loop.scheduler.ledger.differences(whole) > 0
@@ -594,16 +567,15 @@ async def test_a_claim_gets_its_node_while_the_pod_waits() -> None:
         cache = loop.scheduler.cache
         cache.classes.applied(StorageClass("local", waits_for_consumer=True))
         cache.claims.applied(CLAIM)
-        loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
-        await loop.settle()
+        await loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
         assert loop.claims.selected == [("default", "data", "node1")]
         cache.claims.applied(replace(CLAIM, selected_node="node1"))
-        await loop.settle()
+        await settle()
         assert (loop.binder.names(), len(loop.event_recorder.recorded)) == ([], 1)
 
         cache.volumes.applied(Volume("pv-1"))
         cache.claims.applied(replace(CLAIM, selected_node="node1", volume="pv-1"))
-        await loop.settle()
+        await settle()
 
         assert loop.binder.names() == ["a-0"]
         assert loop.claims.selected == [("default", "data", "node1")]
@@ -615,8 +587,7 @@ async def test_a_failed_write_to_a_claim_is_repeated() -> None:
         loop.claims.failures = ["HTTP 500"]
         loop.scheduler.cache.classes.applied(StorageClass("local", waits_for_consumer=True))
         loop.scheduler.cache.claims.applied(CLAIM)
-        loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
-        await loop.settle()
+        await loop.see(replace(pod("a-0", ONE_GPU), claims=("data",)))
         assert len(loop.claims.selected) == 1
 
         await loop.later(2)
@@ -635,8 +606,7 @@ async def test_an_error_of_our_own_costs_one_pod_its_turn(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(scheduling_loop, "decide", bug)
     async with looping() as loop:
-        loop.see(pod("a-0", ONE_GPU), pod("b-1", SAME_GPU))
-        await loop.settle()
+        await loop.see(pod("a-0", ONE_GPU), pod("b-1", SAME_GPU))
         assert loop.binder.names() == ["b-1"]
 
         monkeypatch.undo()
@@ -651,13 +621,12 @@ async def test_foreign_pods_count_against_a_nodes_resources() -> None:
     async with looping() as loop:
         full = ForeignPod(PodRef("other", "web", "uid-web"), "node1", ResourceRequest({"cpu": 8000}))
         loop.scheduler.cache.foreign_pods.applied(full)
-        loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 1000})))
-        await loop.settle()
+        await loop.see(replace(pod("a-0", ONE_GPU), resource_request=ResourceRequest({"cpu": 1000})))
         assert loop.binder.names() == []
         assert loop.event_recorder.notes("a-0")[0].startswith("InsufficientResources: ")
 
         loop.scheduler.cache.foreign_pods.forgotten(full)
-        await loop.settle()
+        await settle()
 
         assert loop.binder.names() == ["a-0"]
 
@@ -669,10 +638,8 @@ async def test_an_index_that_failed_to_bind_stays_claimed() -> None:
             pod("web-0", "0=node1:0\n1=node1:1", owner=None),
             pod("web", "0=node1:0\n1=node1:1", owner=None),
         )
-        loop.see(static)
-        await loop.settle()
-        loop.see(dynamic)
-        await loop.settle()
+        await loop.see(static)
+        await loop.see(dynamic)
 
         assert [(bind.pod.name, bind.placement.index) for bind in loop.binder.sent] == [("web-0", 0), ("web", 1)]
 
@@ -681,13 +648,10 @@ async def test_a_deletion_without_grace_is_not_reported() -> None:
     """Terminating and gone come in one batch. The waiting pod is bound, without a notice in between."""
     async with looping() as loop:
         first, second = pod("a-0", ONE_GPU), pod("b-0", SAME_GPU)
-        loop.see(bound(first), second)
-        await loop.settle()
+        await loop.see(bound(first), second)
 
-        loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
-        await loop.settle()
-        loop.scheduler.pods.forgotten(first)
-        await loop.settle()
+        await loop.see(replace(bound(first), deleting_since="2026-11-20T08:30:00Z"))
+        await loop.forget(first)
 
         assert loop.binder.names() == ["b-0"]
         assert len(loop.event_recorder.notes("b-0")) == 2

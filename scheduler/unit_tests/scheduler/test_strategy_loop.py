@@ -13,6 +13,7 @@ from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.scheduler.ports import Result, Unknown
 from unit_tests.core.build import bound, node, pod
 from unit_tests.scheduler.test_scheduling_loop import looping
+from unit_tests.virtual import settle
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.nodes.nodes import Node
@@ -44,20 +45,16 @@ def placed(loop: Loop) -> list[str]:
     return [f"{bind.pod.name}={bind.placement.node}:{bind.placement.value}" for bind in loop.binder.sent]
 
 
-def confirm_binds(loop: Loop) -> None:
-    for bind in list(loop.binder.sent):
-        state = loop.scheduler.pod_states.get(bind.pod.uid)
-        if state is not None and not state.pod.bound:
-            loop.see(bound(state.pod, bind.placement, ""))
+async def confirm_binds(loop: Loop) -> None:
+    sent = [(loop.scheduler.pod_states.get(bind.pod.uid), bind.placement) for bind in loop.binder.sent]
+    await loop.see(*(bound(state.pod, at, "") for state, at in sent if state is not None and not state.pod.bound))
 
 
 async def end(loop: Loop, name: str) -> None:
     """Delete the pod, and confirm the binds that follow."""
     (state,) = (each for each in loop.scheduler.pod_states.values() if each.pod.ref.name == name)
-    loop.scheduler.pods.forgotten(state.pod)
-    await loop.settle()
-    confirm_binds(loop)
-    await loop.settle()
+    await loop.forget(state.pod)
+    await confirm_binds(loop)
 
 
 async def test_a_freed_gpu_goes_to_the_highest_priority() -> None:
@@ -65,12 +62,10 @@ async def test_a_freed_gpu_goes_to_the_highest_priority() -> None:
     async with looping() as loop:
         apply_nodes(loop, gpu_node("node1"))
         loop.scheduler.settings.applied("priority")
-        loop.see(asking("first"))
-        await loop.settle()
-        confirm_binds(loop)
-        for name, priority in (("low", "1"), ("high", "9"), ("middle", "5"), ("middle-too", "5")):
-            loop.see(asking(name, priority=priority))
-        await loop.settle()
+        await loop.see(asking("first"))
+        await confirm_binds(loop)
+        waiting = (("low", "1"), ("high", "9"), ("middle", "5"), ("middle-too", "5"))
+        await loop.see(*(asking(name, priority=priority) for name, priority in waiting))
         assert placed(loop) == ["first=node1:0"]
 
         for name in ("first", "high", "middle", "middle-too"):
@@ -91,11 +86,10 @@ async def test_equal_priorities_go_by_creation_whatever_the_order_of_a_list() ->
         loop.scheduler.settings.applied("priority")
         young, old = created("12:00", asking("a-young")), created("09:00", asking("z-old"))
         urgent = created("13:00", asking("m-urgent", priority="1"))
-        for each in (young, urgent, old, young, old):
-            loop.see(each)
+        await loop.see(young, urgent, old, young, old)
         apply_nodes(loop, gpu_node("node1"))
-        await loop.settle()
-        confirm_binds(loop)
+        await settle()
+        await confirm_binds(loop)
         for name in ("m-urgent", "z-old"):
             await end(loop, name)
 
@@ -106,13 +100,8 @@ async def test_priority_counts_for_nothing_under_another_strategy() -> None:
     """Then the oldest pod is first, unless a pod itself chose `priority`."""
     async with looping() as loop:
         apply_nodes(loop, gpu_node("node1", 4))
-        for each in (
-            asking("first"),
-            asking("second", priority="9"),
-            asking("third", priority="5", scheduling_strategy="priority"),
-        ):
-            loop.see(each)
-        await loop.settle()
+        third = asking("third", priority="5", scheduling_strategy="priority")
+        await loop.see(asking("first"), asking("second", priority="9"), third)
 
         assert loop.binder.names() == ["third", "first", "second"]
 
@@ -121,17 +110,15 @@ async def test_another_strategy_applies_from_the_next_decision_on() -> None:
     """Waiting pods are ranked anew and requeued. A pod's own strategy takes precedence over the cluster's."""
     async with looping() as loop:
         apply_nodes(loop, gpu_node("node1", 2), gpu_node("node2", 4))
-        loop.see(asking("spread"), asking("waiting", 5), asking("waiting-too", 5, priority="3"))
-        await loop.settle()
+        await loop.see(asking("spread"), asking("waiting", 5), asking("waiting-too", 5, priority="3"))
         attempts = loop.recorder.attempts.count(Result.UNSCHEDULABLE)
         loop.scheduler.settings.applied("priority")
         assert loop.scheduler.queue.pop(0) == "uid-of-default/waiting-too"
-        await loop.settle()
+        await settle()
         assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) == attempts + 1
 
         loop.scheduler.settings.applied("best_fit")
-        loop.see(asking("tight"), asking("own", scheduling_strategy="priority"))
-        await loop.settle()
+        await loop.see(asking("tight"), asking("own", scheduling_strategy="priority"))
         assert placed(loop) == ["spread=node1:0", "tight=node1:1", "own=node2:0"]
 
 
@@ -139,8 +126,7 @@ async def test_a_strategy_that_changes_leaves_assumed_placements_alone() -> None
     """The bind is sent again unchanged, whichever strategy applies now."""
     async with looping(Unknown("time-out")) as loop:
         apply_nodes(loop, gpu_node("node1", 2))
-        loop.see(asking("a"))
-        await loop.settle()
+        await loop.see(asking("a"))
         loop.scheduler.settings.applied("priority")
         await loop.later(2)
 
@@ -152,7 +138,7 @@ async def test_a_pod_waits_until_any_node_fits() -> None:
     async with looping() as loop:
         sick, busy = DeviceReading(health=Health.UNHEALTHY), DeviceReading(utilization=95)
         apply_nodes(loop, gpu_node("node1", gpu0=sick), gpu_node("node2", gpu0=busy))
-        loop.see(asking("a"), asking("b"), asking("c"))
+        await loop.see(asking("a"), asking("b"), asking("c"))
         await loop.later(100)
         assert placed(loop) == []
         assert loop.event_recorder.notes("a")[0].startswith("NotEnoughGpus: ")
@@ -172,18 +158,17 @@ async def test_a_monitor_that_does_not_renew_is_noticed_by_time_alone() -> None:
     async with looping() as loop:
         apply_nodes(loop, gpu_node("node1"))
         loop.scheduler.cache.monitors.applied(MonitorLease("node1", None, 45))
-        await loop.settle()
+        await settle()
         assert loop.scheduler.heartbeat_age == 0
         loop.now[0] += 45.5
         # Only the loop's own timer ends its pause. This clock is not real, so the test does it.
         loop.scheduler._wakeup.set()
-        await loop.settle()
-        loop.see(asking("a"))
-        await loop.settle()
+        await settle()
+        await loop.see(asking("a"))
         assert loop.event_recorder.notes("a")[0].startswith("GpuUnhealthy: ")
 
         loop.scheduler.cache.monitors.applied(MonitorLease("node1", "2027-05-01T12:00:00Z", 45))
-        await loop.settle()
+        await settle()
 
         assert placed(loop) == ["a=node1:0"]
 
