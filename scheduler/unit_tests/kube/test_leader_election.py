@@ -15,6 +15,7 @@ from tests.objects import Object
 from unit_tests.kube.server import Reply, connected, until
 from unit_tests.virtual import settle
 
+PATH = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
 QUICK = LeaseTimings(duration=0.6, renew_deadline=0.3, retry_period=0.05)
 
 
@@ -70,7 +71,7 @@ class FakeLeases:
 
 
 def candidate(
-    leases: FakeLeases,
+    leases: FakeLeases | LeaseLock,
     identity: str = "me",
     heartbeat_age: Callable[[], float] = lambda: 0.0,
     timing: LeaseTimings = QUICK,
@@ -99,6 +100,18 @@ async def running(*candidates: LeaderElector) -> AsyncIterator[list[asyncio.Task
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def leading(
+    leases: FakeLeases | None = None, **others: Any
+) -> AsyncIterator[tuple[FakeLeases, LeaderElector, asyncio.Task[None]]]:
+    """Run a candidate; when it leads, yield its Lease, itself and its task."""
+    leases = leases or FakeLeases()
+    me = candidate(leases, **others)
+    async with running(me) as (task,):
+        await asyncio.wait_for(me.elected.wait(), 1)
+        yield leases, me, task
 
 
 class FakeEvents:
@@ -135,11 +148,8 @@ async def test_each_change_of_the_leader_has_an_event() -> None:
 
 async def test_a_single_replica_becomes_and_stays_leader() -> None:
     """The missing Lease is created and then renewed, and binds stay allowed."""
-    leases = FakeLeases()
-    me = candidate(leases)
-    assert not me.may_write()
-    async with running(me):
-        await asyncio.wait_for(me.elected.wait(), 1)
+    assert not candidate(FakeLeases()).may_write()
+    async with leading() as (leases, me, _):
         await asyncio.sleep(0.5)
 
         assert me.may_write()
@@ -240,10 +250,8 @@ async def test_a_standby_waits_for_a_lease_that_lost_its_holder(fault: Callable[
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 async def test_a_leader_takes_back_a_lease_without_holder(fault: Callable[[FakeLeases], None]) -> None:
     """Before its deadline no other replica can have taken it: the leader stays, and the standby keeps waiting."""
-    leases = FakeLeases()
-    me, other = candidate(leases), candidate(leases, "other")
-    async with running(me) as (task,):
-        await me.elected.wait()
+    async with leading() as (leases, _, task):
+        other = candidate(leases, "other")
         async with running(other):
             await asyncio.sleep(0.1)
             fault(leases)
@@ -259,20 +267,14 @@ async def test_a_lease_with_the_most_transitions_is_taken() -> None:
     leases = FakeLeases()
     spec = LeaseSpec("", 1, lease_transitions=2**31 - 1)
     leases.lease = Lease(LeaseMeta("gpu-scheduler", "system", "0"), spec)
-    me = candidate(leases)
-    async with running(me):
-        await asyncio.wait_for(me.elected.wait(), 1)
-
+    async with leading(leases):
         assert leases.lease.spec.lease_transitions == 2**31 - 1
 
 
 async def test_a_renewal_in_progress_does_not_keep_the_lease() -> None:
     """The replica stops while a renewal is sent. The API server stores the renewal, and the lease is still released."""
-    leases = FakeLeases()
-    me = candidate(leases)
-    async with running(me) as (task,):
-        await asyncio.wait_for(me.elected.wait(), 1)
-        task.cancel()
+    async with leading() as (leases, me, _):
+        pass
     assert leases.lease is not None
     await leases.write(leases.lease)
 
@@ -284,10 +286,8 @@ async def test_a_renewal_in_progress_does_not_keep_the_lease() -> None:
 @pytest.mark.promise("lead-1")
 async def test_a_released_lease_is_taken_at_once() -> None:
     """Without a holder there is nothing to wait for."""
-    leases = FakeLeases()
-    one, other = candidate(leases, "one"), candidate(leases, "other")
-    async with running(one) as (task,):
-        await one.elected.wait()
+    async with leading(identity="one") as (leases, one, task):
+        other = candidate(leases, "other")
         async with running(other):
             await asyncio.sleep(0.1)
             task.cancel()
@@ -300,10 +300,7 @@ async def test_a_released_lease_is_taken_at_once() -> None:
 @pytest.mark.parametrize("fault", ["refused", "hangs"])
 async def test_a_leader_that_cannot_renew_ends_at_its_deadline(fault: str) -> None:
     """Binds are forbidden before another replica may lead, and the process ends."""
-    leases = FakeLeases()
-    me = candidate(leases)
-    async with running(me) as (task,):
-        await me.elected.wait()
+    async with leading() as (leases, me, task):
         leases.hangs = fault == "hangs"
         leases.broken = ConnectionRefusedError("refused")
 
@@ -314,10 +311,7 @@ async def test_a_leader_that_cannot_renew_ends_at_its_deadline(fault: str) -> No
 
 async def test_a_leader_survives_one_failed_renewal() -> None:
     """Any exception is a failed renewal, and a failed renewal is repeated."""
-    leases = FakeLeases()
-    me = candidate(leases)
-    async with running(me) as (task,):
-        await me.elected.wait()
+    async with leading() as (leases, me, task):
         leases.broken = ValueError("odd")
         await asyncio.sleep(0.1)
         leases.broken = None
@@ -329,10 +323,7 @@ async def test_a_leader_survives_one_failed_renewal() -> None:
 
 async def test_a_leader_that_finds_another_holder_ends() -> None:
     """It may have been stopped for long: the new holder is right."""
-    leases = FakeLeases()
-    me = candidate(leases)
-    async with running(me) as (task,):
-        await me.elected.wait()
+    async with leading() as (leases, _, task):
         leases.held_by("the successor")
 
         with pytest.raises(LeaseLostError, match="another replica"):
@@ -343,11 +334,8 @@ async def test_a_leader_that_finds_another_holder_ends() -> None:
 @pytest.mark.promise("lead-1")
 async def test_a_leader_with_a_dead_scheduling_loop_steps_down() -> None:
     """Renewals without a loop would stop all placement. The lease expires unreleased: a bind may be in progress."""
-    leases = FakeLeases()
     age = [0.0]
-    me = candidate(leases, heartbeat_age=lambda: age[0])
-    async with running(me) as (task,):
-        await me.elected.wait()
+    async with leading(heartbeat_age=lambda: age[0]) as (leases, me, task):
         age[0] = QUICK.renew_deadline + 1
 
         with pytest.raises(LeaseLostError, match="has not run for"):
@@ -359,10 +347,7 @@ async def test_a_leader_with_a_dead_scheduling_loop_steps_down() -> None:
 async def test_a_leader_resumed_too_late_writes_nothing() -> None:
     """A renewal after the deadline would make the successor wait a whole lease for a process that ends."""
     now = [0.0]
-    leases = FakeLeases()
-    me = candidate(leases, clock=lambda: now[0])
-    async with running(me) as (task,):
-        await me.elected.wait()
+    async with leading(clock=lambda: now[0]) as (leases, _, task):
         written = leases.writes
         now[0] = QUICK.renew_deadline
 
@@ -375,10 +360,7 @@ async def test_a_leader_resumed_too_late_writes_nothing() -> None:
 async def test_a_leader_writes_nothing_after_a_suspend() -> None:
     """The monotonic clock stands still during a suspend, while another replica takes the Lease."""
     monotonic, boot = [0.0], [0.0]
-    leases = FakeLeases()
-    me = candidate(leases, clock=elapsed_clock(lambda: monotonic[0], lambda: boot[0]))
-    async with running(me):
-        await me.elected.wait()
+    async with leading(clock=elapsed_clock(lambda: monotonic[0], lambda: boot[0])) as (_, me, _task):
         assert me.may_write()
 
         boot[0] += 60
@@ -388,13 +370,10 @@ async def test_a_leader_writes_nothing_after_a_suspend() -> None:
 
 async def test_the_lease_says_a_duration_that_is_not_shorter_than_ours() -> None:
     """It counts whole seconds, and a replica with a shorter duration waits for what it says."""
-    leases = FakeLeases()
-    me = candidate(leases, timing=LeaseTimings(duration=2.4, renew_deadline=0.3, retry_period=0.05))
-    async with running(me):
-        await me.elected.wait()
-
-    assert leases.lease is not None
-    assert leases.lease.spec.lease_duration_seconds == 3
+    timing = LeaseTimings(duration=2.4, renew_deadline=0.3, retry_period=0.05)
+    async with leading(timing=timing) as (leases, _, _task):
+        assert leases.lease is not None
+        assert leases.lease.spec.lease_duration_seconds == 3
 
 
 @pytest.mark.promise("lead-2")
@@ -407,11 +386,8 @@ async def test_the_deadline_counts_from_the_start_of_the_renewal() -> None:
             now[0] = 4.0
             return await super().write(lease)
 
-    leases = SlowLeases()
     timing = LeaseTimings(duration=15, renew_deadline=10, retry_period=2)
-    me = candidate(leases, timing=timing, clock=lambda: now[0])
-    async with running(me):
-        await me.elected.wait()
+    async with leading(SlowLeases(), timing=timing, clock=lambda: now[0]) as (_, me, _task):
         now[0] = 9.9
         assert me.may_write()
 
@@ -421,13 +397,12 @@ async def test_the_deadline_counts_from_the_start_of_the_renewal() -> None:
 
 async def test_a_lease_lock_creates_and_replaces_the_lease() -> None:
     """A missing Lease is created. An update needs the current resourceVersion, and a conflict is reported."""
-    path = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
     async with connected() as (server, api):
         leases = LeaseLock(api, namespace="system", name="gpu-scheduler")
         made = {"metadata": {"name": "gpu-scheduler", "namespace": "system", "resourceVersion": "5"}, "spec": {}}
-        server.on("GET", f"{path}/gpu-scheduler", Reply(404))
-        server.on("POST", path, Reply(201, made))
-        server.on("PUT", f"{path}/gpu-scheduler", Reply(409, {"message": "changed"}))
+        server.on("GET", PATH, Reply(404))
+        server.on("POST", PATH.removesuffix("/gpu-scheduler"), Reply(201, made))
+        server.on("PUT", PATH, Reply(409, {"message": "changed"}))
 
         assert await leases.read() is None
         spec = LeaseSpec("me", 15)
@@ -466,20 +441,11 @@ def lease_json(version: str, holder: str = "", **metadata: object) -> Object:
 
 async def test_a_replica_keeps_what_others_wrote_into_the_lease() -> None:
     """Each PUT replaces the whole Lease: when it is taken, renewed and released, fields of others stay as they are."""
-    path = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
     async with connected() as (server, api):
         # It reads the Lease once more if the end of the test interrupts the second renewal.
-        server.on("GET", path, Reply(200, lease_json("5")), Reply(200, lease_json("7", "me", labels={"team": "b"})))
-        server.on("PUT", path, *(Reply(200, lease_json(version, "me", labels={"team": "b"})) for version in "678"))
-        me = LeaderElector(
-            LeaseLock(api, namespace="system", name="gpu-scheduler"),
-            name="gpu-scheduler",
-            namespace="system",
-            identity="me",
-            timing=LeaseTimings(15, 10, 1),
-            heartbeat_age=lambda: 0.0,
-            clock=asyncio.get_running_loop().time,
-        )
+        server.on("GET", PATH, Reply(200, lease_json("5")), Reply(200, lease_json("7", "me", labels={"team": "b"})))
+        server.on("PUT", PATH, *(Reply(200, lease_json(version, "me", labels={"team": "b"})) for version in "678"))
+        me = candidate(LeaseLock(api, namespace="system", name="gpu-scheduler"), timing=LeaseTimings(15, 10, 1))
         async with running(me):
             await until(lambda: len(server.asked("PUT")) == 2)
         await me.release()
@@ -493,11 +459,10 @@ async def test_a_replica_keeps_what_others_wrote_into_the_lease() -> None:
 
 async def test_a_lease_of_unusual_size_is_written_without_the_fields_of_others() -> None:
     """They would be sent again at every renewal. The Lease itself still works."""
-    path = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gpu-scheduler"
     async with connected() as (server, api):
         leases = LeaseLock(api, namespace="system", name="gpu-scheduler")
-        server.on("GET", path, Reply(200, lease_json("5", annotations={"note": "n" * MAX_KEPT})))
-        server.on("PUT", path, Reply(200, lease_json("6")))
+        server.on("GET", PATH, Reply(200, lease_json("5", annotations={"note": "n" * MAX_KEPT})))
+        server.on("PUT", PATH, Reply(200, lease_json("6")))
 
         lease = await leases.read()
         assert lease is not None

@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import pytest
@@ -403,10 +404,7 @@ class Log:
         self.messages.append(event)
 
 
-DENIALS = {"forbidden": Reply(403), "no such kind": Reply(404)}
-
-
-@pytest.mark.parametrize("denial", DENIALS.values(), ids=DENIALS)
+@pytest.mark.parametrize("denial", [Reply(403), Reply(404)], ids=["forbidden", "no such kind"])
 async def test_a_denied_resource_can_count_as_empty(denial: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is synced and not silent, logged once however often it is listed, and read as soon as it is allowed."""
     log = Log()
@@ -442,19 +440,6 @@ async def test_a_denied_resource_is_not_silent() -> None:
         await until(lambda: len(server.asked("GET")) == 12)
 
         assert reflector.silence < 2 * slow.idle_limit
-
-
-async def test_a_relist_does_not_wait_for_a_denied_resource() -> None:
-    """A new leader continues at once: the back-off protects only the server."""
-    slow = ReflectorTimings(backoff_first=60, backoff_longest=60)
-    async with reflecting(slow, empty_if=DENIED_OR_NOT_SERVED) as (server, reflector, _):
-        server.on("GET", PATH, Reply(403))
-        await reflector.synced.wait()
-
-        async with asyncio.timeout(1):
-            await reflector.relist()
-
-        assert len(server.asked("GET")) == 2
 
 
 @pytest.mark.parametrize(("headers", "soon"), [({}, True), ({"Retry-After": "60"}, False)])
@@ -499,16 +484,26 @@ async def test_a_resource_that_may_not_be_watched_is_listed_again_and_again(monk
         assert reflector.silence < QUICK.idle_limit
 
 
-async def test_a_relist_does_not_wait_for_the_next_list() -> None:
-    """A new leader lists at once, however long the interval is."""
-    async with reflecting(list_interval=60) as (server, reflector, handler):
-        server.on("GET", PATH, page(7, thing("a", 1)), page(8, thing("a", 8)))
+PAUSES: dict[str, tuple[dict[str, Any], list[Reply], list[str]]] = {
+    "after a denial": ({"empty_if": DENIED_OR_NOT_SERVED}, [Reply(403)], []),
+    "of its interval": ({"list_interval": 60}, [page(7, thing("a", 1)), page(8, thing("a", 8))], ["+a@1", "+a@8"]),
+}
+
+
+@pytest.mark.parametrize(("resource", "lists", "calls"), PAUSES.values(), ids=PAUSES)
+async def test_a_relist_does_not_wait_for_the_end_of_a_pause(
+    resource: dict[str, Any], lists: list[Reply], calls: list[str]
+) -> None:
+    """A new leader lists at once, however long the pause is: the back-off protects only the server."""
+    slow = ReflectorTimings(backoff_first=60, backoff_longest=60)
+    async with reflecting(slow, **resource) as (server, reflector, handler):
+        server.on("GET", PATH, *lists)
         await reflector.synced.wait()
 
         async with asyncio.timeout(1):
             await reflector.relist()
 
-        assert handler.calls == ["+a@1", "+a@8"]
+        assert handler.calls == calls
         assert len(server.asked("GET")) == 2
 
 
