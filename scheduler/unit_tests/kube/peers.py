@@ -162,6 +162,27 @@ def connection_pool(peer: Peer, limit: int = 4, **route: Any) -> Iterator[Connec
         pool.close()
 
 
+@asynccontextmanager
+async def pooled(
+    script: Script, scheme: str = "http", *, limit: int = 4, **served: Any
+) -> AsyncIterator[tuple[Peer, ConnectionPool]]:
+    """Run the script on each connection; yield the server and a pool of connections to it."""
+    async with serving(script, scheme, **served) as peer:
+        with connection_pool(peer, limit) as connections:
+            yield peer, connections
+
+
+def answering(*pieces: bytes) -> Script:
+    """Return a script that answers one request with these packets, and then reads until the other end closes."""
+
+    async def script(connection: ServerConnection) -> None:
+        await connection.head()
+        await connection.send(*pieces)
+        await connection.read_rest()
+
+    return script
+
+
 @cache
 def authority() -> trustme.CA:
     """Return the CA that signs the servers' certificates."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.kube.http.connection import Connection, HttpReply
 from unit_tests import virtual
-from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, connection_pool, post, schemes, serving
+from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, answering, pooled, post, schemes
 from unit_tests.kube.server import until
 
 CHUNKED = (
@@ -45,9 +45,8 @@ async def test_a_response_is_read_whole_and_the_connection_is_reused(scheme: str
         await connection.send(CREATED)
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            replies = [await connections.ask(post(), None) for _ in range(3)]
+    async with pooled(script, scheme) as (peer, connections):
+        replies = [await connections.ask(post(), None) for _ in range(3)]
 
     assert replies == [reply, reply, HttpReply(201, b"{}", "")]
     assert len(peer.accepted) == 1
@@ -64,10 +63,9 @@ async def test_a_long_response_is_read_whole(scheme: str) -> None:
         await connection.send(head + body)
         await answer_all(connection)
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            assert await connections.ask(post(), None) == HttpReply(200, body, "")
-            assert (await connections.ask(post(), None)).status == 201
+    async with pooled(script, scheme) as (peer, connections):
+        assert await connections.ask(post(), None) == HttpReply(200, body, "")
+        assert (await connections.ask(post(), None)).status == 201
 
     assert len(peer.accepted) == 1
 
@@ -94,11 +92,10 @@ async def test_an_invalid_response_is_an_error(scheme: str, raw: tuple[bytes, ..
         await connection.request()
         await connection.send(*next(replies, (CREATED,)))
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            with pytest.raises(ConnectionError, match=why):
-                await connections.ask(post(), None)
-            assert (await connections.ask(post(), None)).status == 201
+    async with pooled(script, scheme) as (peer, connections):
+        with pytest.raises(ConnectionError, match=why):
+            await connections.ask(post(), None)
+        assert (await connections.ask(post(), None)).status == 201
 
     assert len(peer.accepted) == 2
 
@@ -116,17 +113,10 @@ UNASKED = {
 @pytest.mark.parametrize("parts", UNASKED.values(), ids=UNASKED)
 async def test_a_response_without_a_request_is_dropped(scheme: str, parts: tuple[bytes, ...]) -> None:
     """The next caller would take it for the response to its own request."""
-
-    async def script(connection: ServerConnection) -> None:
-        await connection.request()
-        await connection.send(*parts)
-        await connection.read_rest()
-
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            for count in (1, 2):
-                assert await connections.ask(post(), None) == HttpReply(201, b"{}", "")
-                await until(lambda count=count: len(peer.ended) == count)
+    async with pooled(answering(*parts), scheme) as (peer, connections):
+        for count in (1, 2):
+            assert await connections.ask(post(), None) == HttpReply(201, b"{}", "")
+            await until(lambda count=count: len(peer.ended) == count)
 
     assert len(peer.accepted) == 2
 
@@ -140,16 +130,15 @@ async def test_a_cancelled_request_closes_its_connection(scheme: str) -> None:
         received.append(await connection.head())
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer, 1) as connections:
-            for request in (post(), post(bytes(LARGE))):
-                task = asyncio.create_task(connections.ask(request, None))
-                await until(lambda: received)
-                received.clear()
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                await until(lambda: peer.open == 0)
+    async with pooled(script, scheme, limit=1) as (peer, connections):
+        for request in (post(), post(bytes(LARGE))):
+            task = asyncio.create_task(connections.ask(request, None))
+            await until(lambda: received)
+            received.clear()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await until(lambda: peer.open == 0)
 
     assert len(peer.accepted) == 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gpu_scheduler.kube.http.connection import GuardRefusedError
-from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, connection_pool, post, schemes, serving
+from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, pooled, post, schemes
 from unit_tests.kube.server import until
 from unit_tests.virtual import settle
 
@@ -31,11 +31,10 @@ async def test_a_long_request_is_sent_as_the_server_reads_it(scheme: str) -> Non
         calls += 1
         return True
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            assert (await connections.ask(post(body), guard)).status == 201
-            before = calls
-            assert (await connections.ask(post(), None)).status == 201
+    async with pooled(script, scheme) as (_, connections):
+        assert (await connections.ask(post(body), guard)).status == 201
+        before = calls
+        assert (await connections.ask(post(), None)).status == 201
 
     assert arrived == [post(body)]
     assert LARGE // 2**14 <= before == calls
@@ -49,11 +48,10 @@ async def test_a_refusing_guard_sends_nothing(scheme: str) -> None:
     async def script(connection: ServerConnection) -> None:
         received.append(await connection.read_rest())
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            with pytest.raises(GuardRefusedError):
-                await connections.ask(post(), lambda: False)
-            await until(lambda: received)
+    async with pooled(script, scheme) as (_, connections):
+        with pytest.raises(GuardRefusedError):
+            await connections.ask(post(), lambda: False)
+        await until(lambda: received)
 
     assert received == [b""]
 
@@ -77,11 +75,10 @@ async def test_a_guard_that_refuses_midway_leaves_a_partial_request(scheme: str)
         gate.open = False
         received.append(await connection.read_rest())
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            with pytest.raises(ConnectionError, match="guard no longer allows") as raised:
-                await connections.ask(whole, lambda: gate.open)
-            await until(lambda: received)
+    async with pooled(script, scheme) as (_, connections):
+        with pytest.raises(ConnectionError, match="guard no longer allows") as raised:
+            await connections.ask(whole, lambda: gate.open)
+        await until(lambda: received)
 
     assert not isinstance(raised.value, GuardRefusedError)
     assert 0 < len(received[0]) < LARGE
@@ -100,13 +97,12 @@ async def test_a_partly_sent_request_does_not_count_as_unsent() -> None:
         await settle()
         received.append(await connection.read_rest())
 
-    async with serving(script, "https", room=1) as peer:
-        with connection_pool(peer) as connections:
-            await connections.ask(post(), None)
-            connections._idle[0][1]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-            with pytest.raises(ConnectionAbortedError):
-                await connections.ask(post(bytes(2**14)), lambda: next(allowed, False))
-            await until(lambda: received)
+    async with pooled(script, "https", room=1) as (_, connections):
+        await connections.ask(post(), None)
+        connections._idle[0][1]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        with pytest.raises(ConnectionAbortedError):
+            await connections.ask(post(bytes(2**14)), lambda: next(allowed, False))
+        await until(lambda: received)
 
 
 @schemes
@@ -121,10 +117,9 @@ async def test_a_response_may_come_before_the_request_is_sent(scheme: str) -> No
         else:
             await connection.send(CREATED)
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            assert (await connections.ask(post(bytes(LARGE)), None)).status == 413
-            assert (await connections.ask(post(), None)).status == 201
-            finish.set()
+    async with pooled(script, scheme) as (peer, connections):
+        assert (await connections.ask(post(bytes(LARGE)), None)).status == 413
+        assert (await connections.ask(post(), None)).status == 201
+        finish.set()
 
     assert len(peer.accepted) == 2

@@ -12,9 +12,11 @@ from unit_tests.kube.peers import (
     CREATED,
     ServerConnection,
     answer_all,
+    answering,
     authority,
     client_context,
     connection_pool,
+    pooled,
     post,
     schemes,
     server_context,
@@ -28,10 +30,9 @@ from unit_tests.virtual import settle
 @schemes
 async def test_one_connection_serves_many_writes(scheme: str) -> None:
     """A handshake costs more than a write."""
-    async with serving(answer_all, scheme) as peer:
-        with connection_pool(peer) as connections:
-            for _ in range(5):
-                assert (await connections.ask(post(), None)).status == 201
+    async with pooled(answer_all, scheme) as (peer, connections):
+        for _ in range(5):
+            assert (await connections.ask(post(), None)).status == 201
 
     assert len(peer.accepted) == 1
 
@@ -39,17 +40,13 @@ async def test_one_connection_serves_many_writes(scheme: str) -> None:
 @schemes
 async def test_a_connection_is_closed_if_the_server_sends_close(scheme: str) -> None:
     """Each write then has its own connection, even if the kernel reuses the last file descriptor."""
-
-    async def script(connection: ServerConnection) -> None:
-        await connection.request()
-        await connection.send(CREATED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        await connection.read_rest()
-
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            for _ in range(3):
-                assert (await connections.ask(post(), None)).body == b"{}"
-                assert watched_sockets() - peer.open == 1
+    async with pooled(answering(CREATED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")), scheme) as (
+        peer,
+        connections,
+    ):
+        for _ in range(3):
+            assert (await connections.ask(post(), None)).body == b"{}"
+            assert watched_sockets() - peer.open == 1
 
     assert len(peer.accepted) == 3
 
@@ -62,11 +59,10 @@ async def test_a_connection_that_the_server_closed_is_not_used(scheme: str) -> N
         await connection.request()
         await connection.send(CREATED)
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            for count in (1, 2):
-                assert (await connections.ask(post(), None)).status == 201
-                await until(lambda count=count: len(peer.ended) == count and watched_sockets() == 1)
+    async with pooled(script, scheme) as (peer, connections):
+        for count in (1, 2):
+            assert (await connections.ask(post(), None)).status == 201
+            await until(lambda count=count: len(peer.ended) == count and watched_sockets() == 1)
 
     assert len(peer.accepted) == 2
 
@@ -103,15 +99,14 @@ async def test_concurrent_requests_are_limited() -> None:
             await go_on.acquire()
             await connection.send(CREATED)
 
-    async with serving(script) as peer:
-        with connection_pool(peer, 2) as connections:
-            tasks = [asyncio.create_task(connections.ask(post(), None)) for _ in range(3)]
-            await until(lambda: len(peer.accepted) == 2)
-            await settle()
-            assert len(peer.accepted) == 2
-            for _ in tasks:
-                go_on.release()
-            assert [reply.status for reply in await asyncio.gather(*tasks)] == [201] * 3
+    async with pooled(script, limit=2) as (peer, connections):
+        tasks = [asyncio.create_task(connections.ask(post(), None)) for _ in range(3)]
+        await until(lambda: len(peer.accepted) == 2)
+        await settle()
+        assert len(peer.accepted) == 2
+        for _ in tasks:
+            go_on.release()
+        assert [reply.status for reply in await asyncio.gather(*tasks)] == [201] * 3
 
     assert len(peer.accepted) == 2
 
@@ -140,17 +135,16 @@ async def test_every_failed_request_releases_its_slot() -> None:
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall may drop an idle connection without notice. Connections in use stay open."""
     monkeypatch.setattr(module, "IDLE_TIMEOUT", 0.2)
-    async with serving(answer_all) as peer:
-        with connection_pool(peer) as connections:
-            await asyncio.gather(*(connections.ask(post(), None) for _ in range(3)))
-            async with asyncio.timeout(3):
-                while peer.open > 1:
-                    await connections.ask(post(), None)
-                    await asyncio.sleep(0.01)
-            assert len(peer.accepted) == 3
-            await until(lambda: peer.open == 0)
-            assert (await connections.ask(post(), None)).status == 201
-            await until(lambda: len(peer.ended) == 4)
+    async with pooled(answer_all) as (peer, connections):
+        await asyncio.gather(*(connections.ask(post(), None) for _ in range(3)))
+        async with asyncio.timeout(3):
+            while peer.open > 1:
+                await connections.ask(post(), None)
+                await asyncio.sleep(0.01)
+        assert len(peer.accepted) == 3
+        await until(lambda: peer.open == 0)
+        assert (await connections.ask(post(), None)).status == 201
+        await until(lambda: len(peer.ended) == 4)
 
 
 @schemes
@@ -164,16 +158,15 @@ async def test_a_closed_pool_sends_nothing(scheme: str) -> None:
         await connection.send(CREATED)
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            task = asyncio.create_task(connections.ask(post(), None))
-            await until(lambda: peer.accepted)
-            connections.close()
-            go_on.set()
-            assert (await task).status == 201
-            with pytest.raises(ConnectionError, match="the connection is closed"):
-                await connections.ask(post(), None)
-            await until(lambda: peer.open == 0)
+    async with pooled(script, scheme) as (peer, connections):
+        task = asyncio.create_task(connections.ask(post(), None))
+        await until(lambda: peer.accepted)
+        connections.close()
+        go_on.set()
+        assert (await task).status == 201
+        with pytest.raises(ConnectionError, match="the connection is closed"):
+            await connections.ask(post(), None)
+        await until(lambda: peer.open == 0)
 
 
 async def test_an_untrusted_server_receives_nothing() -> None:

@@ -9,7 +9,7 @@ from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http.client import ApiClient, Method, NoResponseError
 from gpu_scheduler.kube.http.connection import HttpReply
-from unit_tests.kube.peers import CREATED, END, HEAD, ServerConnection, chunk, connection_pool, post, schemes, serving
+from unit_tests.kube.peers import CREATED, END, HEAD, ServerConnection, answering, chunk, pooled, post, schemes, serving
 from unit_tests.kube.server import until
 
 GET = b"GET /pods HTTP/1.1\r\nHost: api\r\n\r\n"
@@ -50,9 +50,8 @@ async def test_a_compressed_response_is_unpacked(scheme: str, raw: bytes, body: 
             await connection.send(reply)
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            replies = [await connections.ask(GET, None, idempotent=True) for _ in range(3)]
+    async with pooled(script, scheme) as (peer, connections):
+        replies = [await connections.ask(GET, None, idempotent=True) for _ in range(3)]
 
     assert replies == [HttpReply(200, body, ""), HttpReply(201, b"{}", ""), HttpReply(200, body, "")]
     assert len(peer.accepted) == 1
@@ -70,17 +69,10 @@ DAMAGED = {
 @pytest.mark.parametrize("body", DAMAGED.values(), ids=DAMAGED)
 async def test_a_damaged_response_is_an_error(body: bytes) -> None:
     """Half a list would delete the objects of its other half. The connection is not used again."""
-
-    async def script(connection: ServerConnection) -> None:
-        await connection.head()
-        await connection.send(with_length(GZIP, body))
-        await connection.read_rest()
-
-    async with serving(script) as peer:
-        with connection_pool(peer) as connections:
-            with pytest.raises(ConnectionError, match="the answer cannot be unpacked: "):
-                await connections.ask(GET, None, idempotent=True)
-            await until(lambda: len(peer.accepted) == len(peer.ended) == 1)
+    async with pooled(answering(with_length(GZIP, body))) as (peer, connections):
+        with pytest.raises(ConnectionError, match="the answer cannot be unpacked: "):
+            await connections.ask(GET, None, idempotent=True)
+        await until(lambda: len(peer.accepted) == len(peer.ended) == 1)
 
 
 async def test_calls_accept_compression_and_watches_do_not() -> None:
@@ -112,13 +104,12 @@ async def test_a_response_without_a_length_ends_with_its_connection(scheme: str,
         await connection.head()
         await connection.send(b"HTTP/%s 200 OK\r\n" % version, next(replies))
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            assert await connections.ask(GET, None, idempotent=True) == HttpReply(200, TEXT, "")
-            for _ in range(2):
-                with pytest.raises(ConnectionResetError, match="the server closed the connection"):
-                    await connections.ask(GET, None, idempotent=True)
-            assert await connections.ask(GET, None, idempotent=True) == HttpReply(200, b"", "")
+    async with pooled(script, scheme) as (peer, connections):
+        assert await connections.ask(GET, None, idempotent=True) == HttpReply(200, TEXT, "")
+        for _ in range(2):
+            with pytest.raises(ConnectionResetError, match="the server closed the connection"):
+                await connections.ask(GET, None, idempotent=True)
+        assert await connections.ask(GET, None, idempotent=True) == HttpReply(200, b"", "")
 
     assert len(peer.accepted) == 4
 
@@ -134,13 +125,12 @@ async def test_a_read_is_repeated_if_its_kept_connection_ends(scheme: str, cut: 
         await connection.reader.readuntil(b"api\r\n")
         await connection.send(cut)
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            assert (await connections.ask(GET, None)).status == 201
-            assert (await connections.ask(GET, None, idempotent=True)).status == 201
-            assert len(peer.accepted) == 2
-            with pytest.raises(ConnectionResetError):
-                await connections.ask(post(), None)
+    async with pooled(script, scheme) as (peer, connections):
+        assert (await connections.ask(GET, None)).status == 201
+        assert (await connections.ask(GET, None, idempotent=True)).status == 201
+        assert len(peer.accepted) == 2
+        with pytest.raises(ConnectionResetError):
+            await connections.ask(post(), None)
 
     assert len(peer.accepted) == 2
 
@@ -154,13 +144,12 @@ async def test_a_read_is_repeated_once() -> None:
             await connection.send(CREATED)
             await connection.head()
 
-    async with serving(script) as peer:
-        with connection_pool(peer) as connections:
+    async with pooled(script) as (peer, connections):
+        await connections.ask(GET, None, idempotent=True)
+        with pytest.raises(ConnectionResetError):
             await connections.ask(GET, None, idempotent=True)
-            with pytest.raises(ConnectionResetError):
-                await connections.ask(GET, None, idempotent=True)
-            with pytest.raises(ConnectionResetError):
-                await connections.ask(GET, None, idempotent=True)
+        with pytest.raises(ConnectionResetError):
+            await connections.ask(GET, None, idempotent=True)
 
     assert len(peer.accepted) == 3
 
@@ -168,17 +157,10 @@ async def test_a_read_is_repeated_once() -> None:
 @schemes
 async def test_a_read_over_a_closed_connection_is_repeated(scheme: str) -> None:
     """The server has closed the connection, and the client has not read that yet."""
-
-    async def script(connection: ServerConnection) -> None:
-        await connection.head()
-        await connection.send(CREATED)
-        await connection.read_rest()
-
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            await connections.ask(GET, None, idempotent=True)
-            peer.accepted[0].writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-            assert (await connections.ask(GET, None, idempotent=True)).status == 201
+    async with pooled(answering(CREATED), scheme) as (peer, connections):
+        await connections.ask(GET, None, idempotent=True)
+        peer.accepted[0].writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        assert (await connections.ask(GET, None, idempotent=True)).status == 201
 
     assert len(peer.accepted) == 2
 

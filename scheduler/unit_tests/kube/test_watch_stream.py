@@ -21,6 +21,7 @@ from unit_tests.kube.peers import (
     ServerConnection,
     chunk,
     connection_pool,
+    pooled,
     read_until_error,
     schemes,
     serving,
@@ -59,18 +60,16 @@ async def test_parts_follow_the_head(scheme: str) -> None:
             await go_on.acquire()
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(0.0) as stream:
-                assert await stream.begin(WATCH) == HttpReply(200, b"", "")
-                pieces = []
-                go_on.release()
-                async for piece in stream.chunks(3):
-                    pieces.append(piece)
-                    go_on.release()
-                go_on.release()
-                assert pieces == [b"a", b"bc"]
-                await until(lambda: peer.open == 0)
+    async with pooled(script, scheme) as (peer, connections), connections.stream(0.0) as stream:
+        assert await stream.begin(WATCH) == HttpReply(200, b"", "")
+        pieces = []
+        go_on.release()
+        async for piece in stream.chunks(3):
+            pieces.append(piece)
+            go_on.release()
+        go_on.release()
+        assert pieces == [b"a", b"bc"]
+        await until(lambda: peer.open == 0)
 
 
 REFUSALS = {
@@ -160,12 +159,10 @@ async def test_a_connection_closed_before_the_request_is_reported() -> None:
     async def script(connection: ServerConnection) -> None:
         """Close."""
 
-    async with serving(script) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(0.0) as stream:
-                await until(lambda: not stream.usable)
-                with pytest.raises(ConnectionResetError, match="the server closed the connection"):
-                    await stream.begin(WATCH)
+    async with pooled(script) as (_, connections), connections.stream(0.0) as stream:
+        await until(lambda: not stream.usable)
+        with pytest.raises(ConnectionResetError, match="the server closed the connection"):
+            await stream.begin(WATCH)
 
 
 async def received_in_pieces(parts: list[bytes], cuts: list[int], pause: float) -> bytes:

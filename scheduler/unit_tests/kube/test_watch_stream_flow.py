@@ -19,6 +19,7 @@ from unit_tests.kube.peers import (
     answer_all,
     chunk,
     connection_pool,
+    pooled,
     post,
     read_until_error,
     schemes,
@@ -55,15 +56,13 @@ async def test_a_stream_reads_ahead_only_to_its_limit(
         await connection.send(END)
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(pause) as stream:
-                await stream.begin(WATCH)
-                await until(lambda: len(stream._body) > 2**18)
-                await settle()
-                assert len(stream._body) <= 2**18 + 2**16
-                assert sent < len(pieces)
-                assert b"".join([piece async for piece in stream.chunks(3)]) == b"".join(pieces)
+    async with pooled(script, scheme) as (_, connections), connections.stream(pause) as stream:
+        await stream.begin(WATCH)
+        await until(lambda: len(stream._body) > 2**18)
+        await settle()
+        assert len(stream._body) <= 2**18 + 2**16
+        assert sent < len(pieces)
+        assert b"".join([piece async for piece in stream.chunks(3)]) == b"".join(pieces)
 
 
 @contextmanager
@@ -92,17 +91,16 @@ async def test_data_of_one_pause_arrives_together(monkeypatch: pytest.MonkeyPatc
             await asyncio.sleep(0.005)
         await connection.send(END)
 
-    async with serving(script) as peer:
-        with connection_pool(peer) as connections:
-            for pause in (0.0, 0.1):
-                with read_times(monkeypatch) as times:
-                    async with connections.stream(pause) as stream:
-                        await stream.begin(WATCH)
-                        pieces = [piece async for piece in stream.chunks(3)]
-                assert b"".join(pieces) == b"." * 40
-                gaps = [later - earlier for earlier, later in pairwise(times[1:])]
-                assert len(pieces) <= len(times)
-                assert (len(times) > 5) if not pause else (min(gaps) > 0.099)
+    async with pooled(script) as (_, connections):
+        for pause in (0.0, 0.1):
+            with read_times(monkeypatch) as times:
+                async with connections.stream(pause) as stream:
+                    await stream.begin(WATCH)
+                    pieces = [piece async for piece in stream.chunks(3)]
+            assert b"".join(pieces) == b"." * 40
+            gaps = [later - earlier for earlier, later in pairwise(times[1:])]
+            assert len(pieces) <= len(times)
+            assert (len(times) > 5) if not pause else (min(gaps) > 0.099)
 
 
 @schemes
@@ -116,10 +114,8 @@ async def test_no_pause_delays_the_head(scheme: str) -> None:
         await connection.send(HEAD[9:])
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(9.0) as stream, asyncio.timeout(0.03):
-                assert (await stream.begin(WATCH)).status == 200
+    async with pooled(script, scheme) as (_, connections), connections.stream(9.0) as stream, asyncio.timeout(0.03):
+        assert (await stream.begin(WATCH)).status == 200
 
 
 @schemes
@@ -130,18 +126,14 @@ async def test_a_pause_delays_the_end_by_no_more_than_itself(scheme: str) -> Non
         await connection.head()
         await connection.send(HEAD + chunk(b"a"), END)
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(0.05) as stream:
-                await stream.begin(WATCH)
-                async with asyncio.timeout(0.06):
-                    assert b"".join([piece async for piece in stream.chunks(3)]) == b"a"
-    async with serving(send_head_only, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(0.01) as stream:
-                await stream.begin(WATCH)
-                with pytest.raises(TimeoutError):
-                    await anext(stream.chunks(0.05))
+    async with pooled(script, scheme) as (_, connections), connections.stream(0.05) as stream:
+        await stream.begin(WATCH)
+        async with asyncio.timeout(0.06):
+            assert b"".join([piece async for piece in stream.chunks(3)]) == b"a"
+    async with pooled(send_head_only, scheme) as (_, connections), connections.stream(0.01) as stream:
+        await stream.begin(WATCH)
+        with pytest.raises(TimeoutError):
+            await anext(stream.chunks(0.05))
 
 
 @schemes
@@ -157,13 +149,12 @@ async def test_the_idle_limit_counts_from_the_last_data(scheme: str) -> None:
             await connection.send(chunk(b"."))
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(0.0) as stream:
-                await stream.begin(WATCH)
-                pieces, error = await read_until_error(stream, 3 * rest)
-                assert peer.open == 1
-            await until(lambda: peer.open == 0)
+    async with pooled(script, scheme) as (peer, connections):
+        async with connections.stream(0.0) as stream:
+            await stream.begin(WATCH)
+            pieces, error = await read_until_error(stream, 3 * rest)
+            assert peer.open == 1
+        await until(lambda: peer.open == 0)
 
     assert pieces == [b"."] * 4
     assert isinstance(error, TimeoutError)
@@ -186,17 +177,16 @@ async def test_a_cancelled_watch_closes_its_connection(scheme: str, pause: float
             await anext(stream.chunks(9))
 
     begun = asyncio.Event()
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer, 1) as connections:
-            for count in (1, 2):
-                task = asyncio.create_task(watch())
-                await until(lambda count=count: len(peer.accepted) == count)
-                await (begun.wait() if count == 2 else settle())
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                await until(lambda: peer.open == 0)
-            assert (await connections.ask(post(), None)).status == 201
+    async with pooled(script, scheme, limit=1) as (peer, connections):
+        for count in (1, 2):
+            task = asyncio.create_task(watch())
+            await until(lambda count=count: len(peer.accepted) == count)
+            await (begun.wait() if count == 2 else settle())
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await until(lambda: peer.open == 0)
+        assert (await connections.ask(post(), None)).status == 201
 
 
 async def test_a_stream_releases_its_slot_however_it_ends() -> None:
@@ -241,17 +231,16 @@ async def test_a_stream_in_progress_outlives_its_pool(scheme: str) -> None:
         await connection.send(chunk(b"b"), END)
         await connection.read_rest()
 
-    async with serving(script, scheme) as peer:
-        with connection_pool(peer) as connections:
-            async with connections.stream(0.0) as stream:
-                await stream.begin(WATCH)
-                connections.close()
-                go_on.set()
-                assert b"".join([piece async for piece in stream.chunks(3)]) == b"ab"
-                await until(lambda: peer.open == 0)
-            with pytest.raises(ConnectionError, match="the connection is closed"):
-                async with connections.stream(0.0):
-                    pass
+    async with pooled(script, scheme) as (peer, connections):
+        async with connections.stream(0.0) as stream:
+            await stream.begin(WATCH)
+            connections.close()
+            go_on.set()
+            assert b"".join([piece async for piece in stream.chunks(3)]) == b"ab"
+            await until(lambda: peer.open == 0)
+        with pytest.raises(ConnectionError, match="the connection is closed"):
+            async with connections.stream(0.0):
+                pass
 
 
 async def test_the_connection_of_a_stream_is_not_reused() -> None:
@@ -266,12 +255,11 @@ async def test_the_connection_of_a_stream_is_not_reused() -> None:
             await connection.send(CREATED)
             await answer_all(connection)
 
-    async with serving(script) as peer:
-        with connection_pool(peer) as connections:
-            for _ in range(2):
-                assert (await connections.ask(post(), None)).status == 201
-                async with connections.stream(0.0) as stream:
-                    await stream.begin(WATCH)
-                    assert [piece async for piece in stream.chunks(3)] == []
+    async with pooled(script) as (peer, connections):
+        for _ in range(2):
+            assert (await connections.ask(post(), None)).status == 201
+            async with connections.stream(0.0) as stream:
+                await stream.begin(WATCH)
+                assert [piece async for piece in stream.chunks(3)] == []
 
     assert len(peer.accepted) == 3

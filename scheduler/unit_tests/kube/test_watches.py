@@ -12,7 +12,7 @@ from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http import client as module
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError
-from unit_tests.kube.peers import END, HEAD, ServerConnection, chunk, serving
+from unit_tests.kube.peers import END, HEAD, ServerConnection, answering, chunk, serving
 from unit_tests.kube.server import Reply, Watch, connected, until
 
 if TYPE_CHECKING:
@@ -174,13 +174,7 @@ async def test_a_watch_of_an_unreachable_server_times_out_like_a_call() -> None:
 
 async def test_a_watch_that_is_left_early_is_closed() -> None:
     """An error of the reader is no error of the watch."""
-
-    async def script(connection: ServerConnection) -> None:
-        await connection.head()
-        await connection.send(HEAD + chunk(b"{}\n"))
-        await connection.read_rest()
-
-    async with serving_client(script) as (peer, api):
+    async with serving_client(answering(HEAD + chunk(b"{}\n"))) as (peer, api):
         with suppress(ValueError):
             async with api.stream(PATH, query=QUERY, limit=3, idle_limit=3) as (_, chunks):
                 raise ValueError(await anext(chunks))
