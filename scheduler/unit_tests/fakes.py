@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 
 @dataclass
+class Gate:
+    """A fence that can be closed."""
+
+    open: bool = True
+
+    def may_write(self) -> bool:
+        return self.open
+
+
+@dataclass
 class FakeBinder:
     """A Binder that returns Bound, or the next of `results`; while `hold` is not set, binds stay in flight."""
 

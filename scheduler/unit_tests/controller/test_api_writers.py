@@ -1,6 +1,6 @@
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.kube.events import Events
 from gpu_scheduler.kube.http.client import ApiClient
 from tests.objects import Object
+from unit_tests.fakes import Gate
 from unit_tests.kube.server import Reply, connected
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -36,16 +37,6 @@ NODES = "/api/v1/nodes"
 NO_NODE = Reply(body={"metadata": {}, "items": []})
 GPU_NODE = GpuNode("node1", 1, uid="uid-1", version="7")
 SPEC = {"containers": [{"name": "main", "image": "x"}]}
-
-
-@dataclass
-class Gate:
-    """A fence that can be closed."""
-
-    open: bool = True
-
-    def may_write(self) -> bool:
-        return self.open
 
 
 def workload(**others: Any) -> GpuWorkload:

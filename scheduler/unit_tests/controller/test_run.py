@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
-import socket
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
 
-import pytest
-
 from gpu_scheduler.controller.run import ControllerProcess, run_controller
-from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import LeaderSettings
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.scheduler.test_run import ask, free_port
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import pytest
 
     from tests.objects import Object
 
@@ -79,14 +74,9 @@ async def leading(given: LeaderSettings, *events: Object) -> AsyncIterator[tuple
     """Yield a replica that leads, its API server, and the URL at which it serves."""
     async with connected() as (server, api):
         script(server, *events)
-        replica, stop = ControllerProcess(given, api), asyncio.Event()
-        task = asyncio.create_task(replica.serve(stop))
-        try:
-            await until(lambda: task.done() or replica.loop._heartbeat is not None)
+        replica = ControllerProcess(given, api)
+        async with running(replica.serve, lambda: replica.loop._heartbeat is not None):
             yield replica, server, f"http://127.0.0.1:{given.http_port}"
-        finally:
-            stop.set()
-            await task
 
 
 async def test_a_workload_gets_its_pod_and_a_node_its_status() -> None:
@@ -147,44 +137,17 @@ async def test_a_stuck_worker_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> N
         assert "the worker loop has not run for 0 s" in text
 
 
-@pytest.mark.promise("order-8")
-async def test_a_write_in_progress_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other replica may lead while a write may still be applied: the lease is left to expire."""
-
-    async def unfinished(_seconds: float) -> bool:
-        return False
-
-    released = []
-    async with leading(settings()) as (replica, _, _):
-        monkeypatch.setattr(replica.loop, "drain", unfinished)
-        monkeypatch.setattr(replica.leadership, "release", lambda: released.append("released"))
-
-    assert released == []
-
-
-async def test_a_release_that_hangs_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease then expires by itself."""
-    async with leading(settings()) as (replica, _, _):
-        monkeypatch.setattr(replica.leadership, "release", asyncio.Event().wait)
-
-
 async def test_sigterm_ends_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts no new write and ends without an error."""
     async with connected() as (server, api):
         script(server)
         monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
-        task = asyncio.create_task(run_controller(settings(), None, None))
-        await until(lambda: server.asked("POST", PODS))
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, 5)
+        await end_by_sigterm(run_controller(settings(), None, None), lambda: server.asked("POST", PODS))
 
 
 async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence names the variable that changes it."""
     async with connected() as (server, api):
         script(server)
-        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
-                await run_controller(settings(http_port=port), None, None)
+        with taken_port(monkeypatch, WIRING, api) as port:
+            await run_controller(settings(http_port=port), None, None)

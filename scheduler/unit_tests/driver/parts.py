@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import grpc
 
 from gpu_scheduler.driver.devices import OwnDevice, Published
 from gpu_scheduler.driver.ports import Cdi, CdiError
 from tests import objects
+from tests.waiting import limit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
+    from collections.abc import Collection, Iterator
 
     from tests.objects import Object
 
@@ -38,6 +44,23 @@ def claim(name: str, *results: Object, uid: str | None = None) -> Object:
 
 def result(index: int, request: str = "gpu", **fields: Any) -> Object:
     return {"request": request, "driver": DRIVER, "pool": NODE, "device": name(index), **fields}
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Yield a directory with a short name: a socket's path has at most 107 characters."""
+    made = Path(tempfile.mkdtemp(prefix="driver"))
+    yield made
+    shutil.rmtree(made)
+
+
+async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
+    """Call a method as the kubelet does."""
+    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+        ask = channel.unary_unary(
+            f"/{method}", request_serializer=type(asked).SerializeToString, response_deserializer=answer.FromString
+        )
+        return await ask(asked, timeout=limit(5))
 
 
 def sockets(folder: Path) -> list[Path]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -16,11 +13,12 @@ from gpu_scheduler.driver import kubelet_api as api
 from gpu_scheduler.driver.kubelet_plugin import KubeletPlugin, SocketError
 from gpu_scheduler.driver.preparing import HandedDevice, PrepareError, PrepareFailure
 from tests.waiting import limit
-from unit_tests.driver.parts import sockets
+from unit_tests.driver.parts import call, short_folder, sockets
 from unit_tests.kube.server import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from gpu_scheduler.driver.preparing import ClaimRef
 
@@ -57,12 +55,11 @@ class FakePreparer:
 
 @pytest.fixture
 def kubelet_dir() -> Iterator[Path]:
-    """Return a kubelet's directory with a short name: a socket's path has at most 107 characters."""
-    folder = Path(tempfile.mkdtemp(prefix="kubelet"))
-    (folder / "plugins_registry").mkdir()
-    (folder / "plugins" / "gpu.agentaflow.io").mkdir(parents=True)
-    yield folder
-    shutil.rmtree(folder)
+    """Return a kubelet's directory."""
+    with short_folder() as folder:
+        (folder / "plugins_registry").mkdir()
+        (folder / "plugins" / "gpu.agentaflow.io").mkdir(parents=True)
+        yield folder
 
 
 @asynccontextmanager
@@ -72,14 +69,6 @@ async def serving(folder: Path) -> AsyncIterator[tuple[KubeletPlugin, FakePrepar
     answers: list[Answer] = []
     async with KubeletPlugin(folder, "node1", preparer, lambda *answer: answers.append(answer)) as plugin:
         yield plugin, preparer, answers
-
-
-async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
-    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-        ask = channel.unary_unary(
-            f"/{method}", request_serializer=type(asked).SerializeToString, response_deserializer=answer.FromString
-        )
-        return await ask(asked, timeout=limit(5))
 
 
 def registration(folder: Path) -> Path:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import shutil
-import signal
-import socket
-import tempfile
 from contextlib import asynccontextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
 
-import grpc
 import pytest
 
 from gpu_scheduler.driver import kubelet_api as api
@@ -28,13 +20,13 @@ from gpu_scheduler.process import http_server
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import DriverSettings
 from tests import objects
-from tests.waiting import limit
-from unit_tests.driver.parts import NODE, claim, own, result, sockets
+from unit_tests.driver.parts import NODE, call, claim, own, result, short_folder, sockets
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.scheduler.test_run import ask, free_port
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
 
 # gRPC works in threads of its own.
@@ -57,11 +49,10 @@ LISTED = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a directory with a short name: a socket's path has at most 107 characters."""
-    made = Path(tempfile.mkdtemp(prefix="driver"))
-    (made / "kubelet" / "plugins_registry").mkdir(parents=True)
-    yield made
-    shutil.rmtree(made)
+    """Return a directory of a host."""
+    with short_folder() as made:
+        (made / "kubelet" / "plugins_registry").mkdir(parents=True)
+        yield made
 
 
 def settings(folder: Path, **others: Any) -> DriverSettings:
@@ -92,14 +83,6 @@ def script(server: FakeServer) -> None:
     server.on("GET", CLAIM, Reply(body=claim("a", result(1))))
 
 
-async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
-    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-        ask = channel.unary_unary(
-            f"/{method}", request_serializer=type(asked).SerializeToString, response_deserializer=answer.FromString
-        )
-        return await ask(asked, timeout=limit(5))
-
-
 async def register(folder: Path) -> None:
     name = f"{api.REGISTRATION}/NotifyRegistrationStatus"
     registration = folder / "kubelet" / "plugins_registry" / "gpu.agentaflow.io-reg.sock"
@@ -113,13 +96,9 @@ async def driving(given: DriverSettings) -> AsyncIterator[tuple[FakeServer, Driv
     """Run a driver; yield its API server, the driver and its URL."""
     async with connected() as (server, client):
         script(server)
-        driver, stop = DriverProcess(given, client, open_checkpoint(plugin_dir(given.kubelet_dir))), asyncio.Event()
-        task = asyncio.create_task(driver.serve(stop))
-        try:
+        driver = DriverProcess(given, client, open_checkpoint(plugin_dir(given.kubelet_dir)))
+        async with running(driver.serve):
             yield server, driver, f"http://127.0.0.1:{given.http_port}"
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, limit(10))
 
 
 WATCHED = ["cordons", "node", "resourceslices"]
@@ -198,10 +177,7 @@ async def commanded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeServer
 async def test_a_signal_ends_the_driver(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sockets go, so that the kubelet notices. What it published stays."""
     async with commanded(monkeypatch) as server:
-        task = asyncio.create_task(run_driver(settings(folder), None, None))
-        await until(lambda: server.asked("POST", POOLS))
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, limit(10))
+        await end_by_sigterm(run_driver(settings(folder), None, None), lambda: server.asked("POST", POOLS))
 
         assert {each.method for each in server.requests} == {"GET", "WATCH", "POST"}
     assert sockets(folder) == []
@@ -209,11 +185,10 @@ async def test_a_signal_ends_the_driver(folder: Path, monkeypatch: pytest.Monkey
 
 async def test_a_taken_port_is_bad_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence names the variable to change."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        async with commanded(monkeypatch):
-            with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
-                await run_driver(settings(folder, http_port=port), None, None)
+    async with connected() as (server, client):
+        script(server)
+        with taken_port(monkeypatch, WIRING, client) as port:
+            await run_driver(settings(folder, http_port=port), None, None)
 
 
 OWN_DIR = "kubelet/plugins/gpu.agentaflow.io"

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
-import socket
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,10 +13,9 @@ import pytest
 from gpu_scheduler.monitor.listed import ListedFirst
 from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
-from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import MonitorSettings
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.scheduler.test_run import ask, free_port
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,13 +91,9 @@ async def monitoring(given: MonitorSettings, **scripted: int) -> AsyncIterator[t
     """Run a monitor; yield its API server, the monitor and its URL."""
     async with connected() as (server, api):
         script(server, **scripted)
-        node, stop = MonitorProcess(given, api), asyncio.Event()
-        task = asyncio.create_task(node.serve(stop))
-        try:
+        node = MonitorProcess(given, api)
+        async with running(node.serve):
             yield server, node, f"http://127.0.0.1:{given.http_port}"
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 5)
 
 
 async def test_a_node_is_read_written_and_kept_fresh(inventory: Path) -> None:
@@ -174,10 +165,10 @@ async def test_a_signal_ends_the_monitor(inventory: Path, monkeypatch: pytest.Mo
     async with connected() as (server, api):
         script(server)
         monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
-        task = asyncio.create_task(run_monitor(settings(inventory), None, None))
-        await until(lambda: server.asked("PATCH", LEASE) and server.asked("WATCH", "/api/v1/pods"))
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, 5)
+        await end_by_sigterm(
+            run_monitor(settings(inventory), None, None),
+            lambda: server.asked("PATCH", LEASE) and server.asked("WATCH", "/api/v1/pods"),
+        )
 
         assert {each.method for each in server.requests} == {"GET", "WATCH", "PATCH"}
 
@@ -186,8 +177,5 @@ async def test_a_taken_port_is_bad_input(inventory: Path, monkeypatch: pytest.Mo
     """The sentence names the variable to change."""
     async with connected() as (server, api):
         script(server)
-        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
-                await run_monitor(settings(inventory, http_port=port), None, None)
+        with taken_port(monkeypatch, WIRING, api) as port:
+            await run_monitor(settings(inventory, http_port=port), None, None)

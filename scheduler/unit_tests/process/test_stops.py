@@ -18,9 +18,11 @@ from gpu_scheduler.scheduler.run import SchedulerProcess
 from gpu_scheduler.settings import WebhookSettings
 from gpu_scheduler.webhook.run import LAST_REQUESTS
 from unit_tests.controller.test_run import WORKLOAD
+from unit_tests.controller.test_run import leading as leading_controller
 from unit_tests.controller.test_run import settings as controller_settings
 from unit_tests.monitor.test_run import inventory  # noqa: F401 - a fixture
 from unit_tests.monitor.test_run import settings as monitor_settings
+from unit_tests.scheduler.test_run import leading as leading_scheduler
 from unit_tests.scheduler.test_run import settings as scheduler_settings
 from unit_tests.virtual import VirtualLoop
 
@@ -159,6 +161,40 @@ def test_a_monitor_that_writes(inventory: Path) -> None:  # noqa: F811 - the fix
     )
 
     assert took <= LONGEST
+
+
+LEADERS: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
+    "a scheduler and its binds": (leading_scheduler, scheduler_settings, "scheduler"),
+    "a controller and its writes": (leading_controller, controller_settings, "loop"),
+}
+leaders = pytest.mark.parametrize(("leading", "settings", "loop"), LEADERS.values(), ids=LEADERS)
+
+
+@pytest.mark.promise("order-8")
+@leaders
+async def test_a_write_in_progress_keeps_the_lease(
+    monkeypatch: pytest.MonkeyPatch, leading: Any, settings: Any, loop: str
+) -> None:
+    """No other replica may lead while a write of ours can still be applied. The Lease is left to expire."""
+
+    async def unfinished(_seconds: float) -> bool:
+        return False
+
+    released = []
+    async with leading(settings()) as (replica, *_):
+        monkeypatch.setattr(getattr(replica, loop), "drain", unfinished)
+        monkeypatch.setattr(replica.leadership, "release", lambda: released.append("released"))
+
+    assert released == []
+
+
+@leaders
+async def test_a_hanging_release_does_not_delay_the_stop(
+    monkeypatch: pytest.MonkeyPatch, leading: Any, settings: Any, loop: str
+) -> None:
+    """The Lease then expires by itself."""
+    async with leading(settings()) as (replica, *_):
+        monkeypatch.setattr(replica.leadership, "release", asyncio.Event().wait)
 
 
 def test_a_webhook_with_unfinished_requests() -> None:

@@ -15,6 +15,7 @@ from gpu_scheduler.scheduler.binder import ApiBinder
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, NotSent, Unknown
 from tests.messages import says
 from tests.objects import Object
+from unit_tests.fakes import Gate
 from unit_tests.kube.server import FakeServer, Reply, connected
 
 POD = "/api/v1/namespaces/default/pods/train-2"
@@ -24,16 +25,6 @@ OURS = {
     "agentaflow.gpu/assigned-index": "2",
     "agentaflow.gpu/assigned-node": "node3",
 }
-
-
-@dataclass
-class Gate:
-    """A fence that can be closed."""
-
-    open: bool = True
-
-    def may_write(self) -> bool:
-        return self.open
 
 
 @dataclass

@@ -20,8 +20,9 @@ from gpu_scheduler.kube.objects.device_classes import DeviceClass
 from gpu_scheduler.scheduler.claim_allocator import FINALIZER, MOST_UNANSWERED, ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.ports import Failed, NotSent
 from tests.messages import says
+from unit_tests.fakes import Gate
 from unit_tests.kube.server import FakeServer, Reply, connected
-from unit_tests.scheduler.test_binder import ClosingGate, Gate
+from unit_tests.scheduler.test_binder import ClosingGate
 
 if TYPE_CHECKING:
     from tests.objects import Object

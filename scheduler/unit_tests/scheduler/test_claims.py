@@ -1,21 +1,10 @@
-from dataclasses import dataclass
-
 import pytest
 
 from gpu_scheduler.scheduler.binder import ApiVolumeBinder
+from unit_tests.fakes import Gate
 from unit_tests.kube.server import Reply, connected
 
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
-
-
-@dataclass
-class Gate:
-    """A fence that can be closed."""
-
-    open: bool = True
-
-    def may_write(self) -> bool:
-        return self.open
 
 
 async def test_one_annotation_is_all_that_is_written() -> None:

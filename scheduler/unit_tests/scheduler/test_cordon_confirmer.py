@@ -16,8 +16,8 @@ from gpu_scheduler.scheduler.binder import ApiCordonStatus
 from gpu_scheduler.scheduler.cordon_confirmer import CordonConfirmer
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
 from unit_tests.core.build import placed, pod
+from unit_tests.fakes import Gate
 from unit_tests.kube.server import Reply, connected, until
-from unit_tests.scheduler.test_claims import Gate
 
 CORDON = Cordon("0", reason="fan noise", by="alice")
 FIRST = NodeCordons("node1", (CORDON,), 2)

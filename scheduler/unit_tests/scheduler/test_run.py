@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
 
-import aiohttp
 import pytest
 import trustme
 
@@ -28,6 +27,7 @@ from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
 from gpu_scheduler.webhook.run import run_webhook
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -90,12 +90,6 @@ WATCHED = [
 ]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
 def settings(**others: Any) -> RunSettings:
     """Return the settings of a replica on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "kubernetes_namespace": "gpu-scheduler-system"}
@@ -125,19 +119,9 @@ async def leading(given: RunSettings, *pods: Object) -> AsyncIterator[tuple[Sche
     """Run a replica until it decides; yield it and its URL."""
     async with connected() as (server, api):
         script(server, *pods)
-        replica, stop = SchedulerProcess(given, api), asyncio.Event()
-        task = asyncio.create_task(replica.serve(stop))
-        try:
-            await until(lambda: task.done() or replica.scheduler._heartbeat is not None)
+        replica = SchedulerProcess(given, api)
+        async with running(replica.serve, lambda: replica.scheduler._heartbeat is not None):
             yield replica, f"http://127.0.0.1:{given.http_port}"
-        finally:
-            stop.set()
-            await task
-
-
-async def ask(url: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return response.status, await response.text()
 
 
 async def test_a_replica_lists_leads_and_is_ready() -> None:
@@ -161,16 +145,13 @@ async def test_a_new_leader_lists_again_before_it_decides() -> None:
     async with connected() as (server, api):
         script(server, lease=held)
         server.on("GET", OURS, items(), items(RUNNING))
-        replica, stop = SchedulerProcess(settings(retry_period=0.05), api), asyncio.Event()
-        task = asyncio.create_task(replica.live(stop))
-        await until(lambda: replica.watches.unlisted() is None)
-        assert (replica.leadership.leading, list(replica.scheduler.ledger)) == (False, [])
+        replica = SchedulerProcess(settings(retry_period=0.05), api)
+        async with running(replica.live, lambda: replica.watches.unlisted() is None):
+            assert (replica.leadership.leading, list(replica.scheduler.ledger)) == (False, [])
 
-        server.on("GET", f"{LEASES}/gpu-scheduler", released)
-        await until(lambda: task.done() or replica.scheduler._heartbeat is not None)
-        assert [holder.devices for holder in replica.scheduler.ledger] == [("0", "1")]
-        stop.set()
-        await task
+            server.on("GET", f"{LEASES}/gpu-scheduler", released)
+            await until(lambda: replica.scheduler._heartbeat is not None)
+            assert [holder.devices for holder in replica.scheduler.ledger] == [("0", "1")]
 
 
 @pytest.mark.promise("quota-6")
@@ -179,15 +160,13 @@ async def test_a_leader_that_may_not_read_the_limits_decides_nothing() -> None:
     async with connected() as (server, api):
         script(server, RUNNING)
         server.on("GET", LIMITS, Reply(403))
-        replica, stop = SchedulerProcess(settings(), api), asyncio.Event()
-        task = asyncio.create_task(replica.live(stop))
-        await until(lambda: replica.leadership.leading and replica.watches.unlisted() == "not listed yet: limits")
-        assert replica.scheduler._heartbeat is None
+        replica = SchedulerProcess(settings(), api)
+        async with running(replica.live):
+            await until(lambda: replica.leadership.leading and replica.watches.unlisted() == "not listed yet: limits")
+            assert replica.scheduler._heartbeat is None
 
-        server.on("GET", LIMITS, items())
-        await until(lambda: replica.scheduler._heartbeat is not None)
-        stop.set()
-        await task
+            server.on("GET", LIMITS, items())
+            await until(lambda: replica.scheduler._heartbeat is not None)
 
 
 async def test_the_metrics_show_the_replicas_state() -> None:
@@ -244,13 +223,11 @@ async def test_progress_says_what_was_seen_and_what_is_due(*, leads: bool) -> No
         script(server, waiting, lease=None if leads else held)
         server.on("PATCH", "/api/v1/namespaces/default/pods/train-0/status", Reply())
         server.on("POST", "/apis/events.k8s.io/v1/namespaces/default/events", Reply(201))
-        replica, stop = SchedulerProcess(given, api), asyncio.Event()
-        task = asyncio.create_task(replica.serve(stop))
-        await until(lambda: replica.watches.unlisted() is None and replica.progress()["due"] == due)
-        assert (replica.scheduler.attempts > 0) == leads
-        _, text = await ask(f"http://127.0.0.1:{given.http_port}/progress")
-        stop.set()
-        await task
+        replica = SchedulerProcess(given, api)
+        async with running(replica.serve):
+            await until(lambda: replica.watches.unlisted() is None and replica.progress()["due"] == due)
+            assert (replica.scheduler.attempts > 0) == leads
+            _, text = await ask(f"http://127.0.0.1:{given.http_port}/progress")
 
     assert json.loads(text) == {"versions": versions, "due": due}
 
@@ -291,26 +268,6 @@ async def test_a_stuck_scheduling_loop_is_not_alive(monkeypatch: pytest.MonkeyPa
         assert "the scheduling loop has not run for 0 s" in text
 
 
-async def test_an_unknown_bind_keeps_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other replica may lead while a bind of ours can still be applied. The Lease is left to expire."""
-
-    async def not_all_settled(_seconds: float) -> bool:
-        return False
-
-    released = []
-    async with leading(settings()) as (replica, _):
-        monkeypatch.setattr(replica.scheduler, "drain", not_all_settled)
-        monkeypatch.setattr(replica.leadership, "release", lambda: released.append("released"))
-
-    assert released == []
-
-
-async def test_a_hanging_release_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Lease then expires by itself."""
-    async with leading(settings()) as (replica, _):
-        monkeypatch.setattr(replica.leadership, "release", asyncio.Event().wait)
-
-
 @pytest.mark.promise("lead-7")
 async def test_no_condition_is_sent_after_the_lease_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next leader may have bound the pod. The condition waited for its next try; a bound pod's event is sent."""
@@ -318,27 +275,20 @@ async def test_no_condition_is_sent_after_the_lease_is_released(monkeypatch: pyt
     async with connected() as (server, api):
         metadata = {**RUNNING["metadata"], "name": "train-1", "uid": "uid-2", "annotations": {}}
         script(server, {"metadata": metadata, "spec": {"schedulerName": "gpu-scheduler", "containers": []}})
-        status, events = (
-            "/api/v1/namespaces/default/pods/train-1/status",
-            "/apis/events.k8s.io/v1/namespaces/default/events",
-        )
+        status = "/api/v1/namespaces/default/pods/train-1/status"
+        events = "/apis/events.k8s.io/v1/namespaces/default/events"
         server.on("PATCH", status, Reply(503))
         server.on("POST", events, Reply(201))
-        replica, stop = SchedulerProcess(settings(), api), asyncio.Event()
-        task = asyncio.create_task(replica.live(stop))
-        await until(lambda: server.asked("PATCH", status))
-        replica.event_recorder.record(
-            PodRef("default", "train-0", "uid-1"), Notice(EventType.NORMAL, "Scheduled", "Binding", "assigned")
-        )
-
+        replica = SchedulerProcess(settings(), api)
         sent_at_release: list[int] = []
 
         async def release() -> None:
             sent_at_release.append(len(server.asked("PATCH")))
 
-        monkeypatch.setattr(replica.leadership, "release", release)
-        stop.set()
-        await task
+        async with running(replica.live, lambda: server.asked("PATCH", status)):
+            assigned = Notice(EventType.NORMAL, "Scheduled", "Binding", "assigned")
+            replica.event_recorder.record(PodRef("default", "train-0", "uid-1"), assigned)
+            monkeypatch.setattr(replica.leadership, "release", release)
 
         assert sent_at_release == [len(server.asked("PATCH"))]
         assert [event.body["regarding"]["name"] for event in server.asked("POST", events)] == ["train-0"]
@@ -405,11 +355,8 @@ async def test_a_taken_port_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_pa
     """The sentence names the variable to change. The same holds for a journal that cannot be written."""
     async with connected() as (server, api):
         script(server)
-        monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(UsageError, match=f"HTTP_PORT={port + 1}"):
-                await run_scheduler(settings(http_port=port), None, None)
+        with taken_port(monkeypatch, WIRING, api) as port:
+            await run_scheduler(settings(http_port=port), None, None)
         with pytest.raises(UsageError, match="cannot use DECISION_JOURNAL"):
             await run_scheduler(settings(decision_journal=tmp_path), None, None)
 
@@ -473,13 +420,10 @@ async def test_without_optional_rights_it_is_ready_and_sends_nothing_that_needs_
         server.on("GET", MONITORS, Reply(403))
         server.on("GET", "/api/v1/pods", items(RUNNING))
         server.on("WATCH", "/api/v1/pods", Watch())
-        replica, stop = SchedulerProcess(given, api, denied=DENIED, leader_elect=False), asyncio.Event()
-        task = asyncio.create_task(replica.serve(stop))
-        await until(lambda: task.done() or replica.scheduler._heartbeat is not None)
-        assert await ask(f"http://127.0.0.1:{given.http_port}/readyz") == (200, "ok")
-        assert replica.leadership.leading
-        stop.set()
-        await task
+        replica = SchedulerProcess(given, api, denied=DENIED, leader_elect=False)
+        async with running(replica.serve, lambda: replica.scheduler._heartbeat is not None):
+            assert await ask(f"http://127.0.0.1:{given.http_port}/readyz") == (200, "ok")
+            assert replica.leadership.leading
 
         assert {each.path for each in server.requests} == {"/api/v1/nodes", "/api/v1/pods", MONITORS}
         assert server.asked("WATCH", "/api/v1/nodes") == []
@@ -490,11 +434,7 @@ async def test_a_pod_of_the_installation_starts_without_questions(monkeypatch: p
     async with connected() as (server, api):
         script(server)
         monkeypatch.setattr(WIRING, "connect", AsyncMock(return_value=api))
-
-        task = asyncio.create_task(run_scheduler(settings(), None, None))
-        await until(lambda: server.asked("POST", LEASES))
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(task, 10)
+        await end_by_sigterm(run_scheduler(settings(), None, None), lambda: server.asked("POST", LEASES))
 
         assert server.asked("POST", REVIEWS) == []
 

@@ -1,5 +1,6 @@
 """The webhook as the API server calls it, without TLS."""
 
+import copy
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -69,6 +70,34 @@ def patched(body: Object, response: Object) -> Object:
     assert response["patchType"] == "JSONPatch"
     result: Object = jsonpatch.apply_patch(body, json.loads(b64decode(response["patch"])))
     return result
+
+
+def refusal_of(response: Object) -> str:
+    """Return the message of a refusal, which is one printable sentence of at most 1,000 bytes."""
+    message: str = response["status"]["message"]
+    assert message.isprintable()
+    assert len(message.encode()) <= 1000
+    return message
+
+
+def reviews_counted(registry: CollectorRegistry, path: str, outcome: str) -> float | None:
+    """Return how many reviews the counter has with this outcome."""
+    return registry.get_sample_value("gpu_scheduler_admission_reviews_total", {"path": path, "outcome": outcome})
+
+
+def with_odd_values(body: Any, odd: st.SearchStrategy[Any] = ODD) -> st.SearchStrategy[Any]:
+    """Return this document with an odd value at one path."""
+
+    def changed(at: tuple[str | int, ...], value: Any) -> Any:
+        if not at:
+            return value
+        result = target = copy.deepcopy(body)
+        for key in at[:-1]:
+            target = target[key]
+        target[at[-1]] = value
+        return result
+
+    return st.builds(changed, st.sampled_from(paths(body)), odd)
 
 
 def paths(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:

@@ -9,7 +9,7 @@ from gpu_scheduler.webhook import admission
 from tests import objects
 from tests.messages import says
 from tests.objects import Object, review
-from unit_tests.webhook.reviews import MAP, ask, patched, pod, serving
+from unit_tests.webhook.reviews import MAP, ask, patched, pod, reviews_counted, serving
 
 
 @pytest.mark.promise("hook-4")
@@ -53,8 +53,7 @@ async def test_a_refusal_has_a_code_a_reason_and_the_parsers_message(body: Objec
             assert response["allowed"] is False
             assert response["status"]["code"] == code
             assert response["status"]["message"].startswith(message)
-        labels = {"path": "/mutate", "outcome": message.partition(":")[0]}
-        assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
+        assert reviews_counted(registry, "/mutate", message.partition(":")[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -191,8 +190,7 @@ async def test_a_pod_of_too_many_fields_is_refused_before_it_is_read() -> None:
                 r"RequestInvalid: cannot review a pod of 1200\d\d fields: at most 40000 are read; split it .*",
                 response["status"]["message"],
             )
-        labels = {"path": "/mutate", "outcome": "RequestInvalid"}
-        assert registry.get_sample_value("gpu_scheduler_admission_reviews_total", labels) == 1
+        assert reviews_counted(registry, "/mutate", "RequestInvalid") == 1
 
 
 async def test_a_large_pod_is_reviewed_as_any_other() -> None:

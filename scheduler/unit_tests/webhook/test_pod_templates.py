@@ -1,6 +1,5 @@
 """Kubernetes' own controllers at /warn, whatever they contain: never refused, never changed."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ from gpu_scheduler.webhook.pod_templates import GROUPS
 from tests.messages import says
 from tests.objects import Object, review
 from unit_tests import virtual
-from unit_tests.webhook.reviews import ODD, Client, ask, paths, serving
+from unit_tests.webhook.reviews import Client, ask, reviews_counted, serving, with_odd_values
 
 Json = Any
 LINES = "0=node1:0\n1=node1:1\n2=node1:2\n"
-METRIC = "gpu_scheduler_admission_reviews_total"
 
 
 def template(lines: str | None = LINES, scheduler: str | None = "gpu-scheduler", **spec: Json) -> Object:
@@ -143,7 +141,7 @@ async def test_a_controller_is_allowed_with_a_warning_where_its_pods_could_not_b
             if said:
                 says(warnings[0], *said)
         outcome = said[0] if said else "allowed"
-        assert registry.get_sample_value(METRIC, {"path": "/warn", "outcome": outcome}) == 2
+        assert reviews_counted(registry, "/warn", outcome) == 2
 
 
 async def test_each_fault_is_a_warning_of_its_own() -> None:
@@ -188,23 +186,9 @@ ORDINARY = controller(
 )
 
 
-@st.composite
-def with_odd_value(draw: st.DrawFn) -> Json:
-    """Return an ordinary controller with an odd value at one path."""
-    at, odd = draw(st.sampled_from(paths(ORDINARY))), draw(ODD)
-    if not at:
-        return odd
-    body: Json = copy.deepcopy(ORDINARY)
-    target = body
-    for key in at[:-1]:
-        target = target[key]
-    target[at[-1]] = odd
-    return body
-
-
 @pytest.mark.promise("warn-3")
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(with_odd_value(), st.sampled_from(sorted(GROUPS))), min_size=20, max_size=20))
+@given(st.lists(st.tuples(with_odd_values(ORDINARY), st.sampled_from(sorted(GROUPS))), min_size=20, max_size=20))
 def test_any_odd_value_is_allowed(given_bodies: list[tuple[Json, str]]) -> None:
     """Whatever value a field has."""
 
