@@ -37,126 +37,105 @@ FAILED: dict[str, Any] = {
 FAULT = "Error: container main ended with exit code 3; see kubectl logs -n default train-0"
 QUOTA = CreateFailure("InsufficientResources", "InsufficientResources: cannot make pod default/train-0: exceeded quota")
 
-# Workload, pods, failed creation → phase, reason, message, and the number of the missing pod.
-ROWS: dict[str, tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tuple[Phase, str, str, int | None]]] = {
-    "a new one has no pod": (workload(), (), None, (Phase.PENDING, "", "", 0)),
-    "its pod is refused": (workload(), (), QUOTA, (Phase.PENDING, QUOTA.reason, QUOTA.message, 0)),
-    "its pod has no condition yet": (workload(), (attempt(),), None, (Phase.PENDING, "", "", None)),
-    "its pod waits for a reason of the closed list": (
-        workload(),
-        (attempt(scheduling=Scheduling("False", "Unschedulable", HELD)),),
-        None,
-        (Phase.PENDING, "GpuHeld", HELD, None),
+Row = tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tuple[Phase, str, str, int | None]]
+
+
+def row(
+    *attempts: Attempt,
+    of: GpuWorkload | None = None,
+    refusal: CreateFailure | None = None,
+    gives: tuple[Phase, str, str] | Phase,
+    missing: int | None = None,
+) -> Row:
+    """Return workload, pods, failed creation, and then phase, reason, message and the number of the missing pod."""
+    phase, reason, message = (gives, "", "") if isinstance(gives, Phase) else gives
+    return of or workload(), attempts, refusal, (phase, reason, message, missing)
+
+
+def waiting(status: str, reason: str, message: str) -> Attempt:
+    return attempt(scheduling=Scheduling(status, reason, message))
+
+
+RAN = WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-0", attempts=1)
+ESCAPED = refused("default/train-0", 403, "no\\n\\x1b[2J").message
+ROWS: dict[str, Row] = {
+    "a new one has no pod": row(gives=Phase.PENDING, missing=0),
+    "its pod is refused": row(refusal=QUOTA, gives=(Phase.PENDING, QUOTA.reason, QUOTA.message), missing=0),
+    "its pod has no condition yet": row(attempt(), gives=Phase.PENDING),
+    "its pod waits for a reason of the closed list": row(
+        waiting("False", "Unschedulable", HELD), gives=(Phase.PENDING, "GpuHeld", HELD)
     ),
-    "its pod waits for another reason": (
-        workload(),
-        (attempt(scheduling=Scheduling("False", "SchedulingGated", "Scheduling is blocked")),),
-        None,
-        (Phase.PENDING, "SchedulingGated", "Scheduling is blocked", None),
+    "its pod waits for another reason": row(
+        waiting("False", "SchedulingGated", "It is blocked"), gives=(Phase.PENDING, "SchedulingGated", "It is blocked")
     ),
-    "its pod is reported as scheduled before it has a node": (
-        workload(),
-        (attempt(scheduling=Scheduling("True", "", "")),),
-        None,
-        (Phase.PENDING, "", "", None),
-    ),
-    "its pod is bound": (workload(), (attempt(**PLACED),), None, (Phase.SCHEDULED, "", "", None)),
-    "its pod runs": (workload(), (attempt(**PLACED, phase="Running"),), None, (Phase.RUNNING, "", "", None)),
-    "its pod succeeded": (
-        workload(retries=1),
-        (attempt(**PLACED, phase="Succeeded"),),
-        None,
-        (Phase.SUCCEEDED, "", "", None),
-    ),
-    "its pod failed without retries": (workload(), (attempt(**FAILED),), None, (Phase.FAILED, "Error", FAULT, None)),
-    "its pod failed without a reason": (
-        workload(),
-        (attempt(phase="Failed"),),
-        None,
-        (
+    "its pod is reported as scheduled before it has a node": row(waiting("True", "", ""), gives=Phase.PENDING),
+    "its pod is bound": row(attempt(**PLACED), gives=Phase.SCHEDULED),
+    "its pod runs": row(attempt(**PLACED, phase="Running"), gives=Phase.RUNNING),
+    "its pod succeeded": row(attempt(**PLACED, phase="Succeeded"), of=workload(retries=1), gives=Phase.SUCCEEDED),
+    "its pod failed without retries": row(attempt(**FAILED), gives=(Phase.FAILED, "Error", FAULT)),
+    "its pod failed without a reason": row(
+        attempt(phase="Failed"),
+        gives=(
             Phase.FAILED,
             "Failed",
             "Failed: the pod failed and gave no reason; see kubectl logs -n default train-0",
-            None,
         ),
     ),
-    "its pod failed, and retries are left": (
-        workload(retries=2),
-        (attempt(**FAILED),),
-        None,
-        (Phase.PENDING, "Error", f"{FAULT}; 2 more tries allowed", 1),
+    "its pod failed, and retries are left": row(
+        attempt(**FAILED),
+        of=workload(retries=2),
+        gives=(Phase.PENDING, "Error", f"{FAULT}; 2 more tries allowed"),
+        missing=1,
     ),
-    "its pod failed, and its last retry is refused": (
-        workload(retries=1),
-        (attempt(**FAILED),),
-        QUOTA,
-        (Phase.PENDING, QUOTA.reason, QUOTA.message, 1),
+    "its pod failed, and its last retry is refused": row(
+        attempt(**FAILED),
+        of=workload(retries=1),
+        refusal=QUOTA,
+        gives=(Phase.PENDING, QUOTA.reason, QUOTA.message),
+        missing=1,
     ),
-    "its failed pod left escape codes and line breaks": (
-        workload(),
-        (attempt(phase="Failed", fault="Er\x1br", details="\x1b[2Jdone\n0 \u202e"),),
-        None,
-        (Phase.FAILED, "Er\\x1br", "Er\\x1br: \\x1b[2Jdone\\n0 \\u202e; see kubectl logs -n default train-0", None),
+    "its failed pod left escape codes and line breaks": row(
+        attempt(phase="Failed", fault="Er\x1br", details="\x1b[2Jdone\n0 \u202e"),
+        gives=(Phase.FAILED, "Er\\x1br", "Er\\x1br: \\x1b[2Jdone\\n0 \\u202e; see kubectl logs -n default train-0"),
     ),
-    "its pod's condition has escape codes": (
-        workload(),
-        (attempt(scheduling=Scheduling("False", "Odd\n", f"\x9b2J{'x' * 995}\n")),),
-        None,
-        (Phase.PENDING, "Odd\\n", f"\\x9b2J{'x' * 995}", None),
+    "its pod's condition has escape codes": row(
+        waiting("False", "Odd\n", f"\x9b2J{'x' * 995}\n"), gives=(Phase.PENDING, "Odd\\n", f"\\x9b2J{'x' * 995}")
     ),
-    "its pod is refused with escape codes": (
-        workload(),
-        (),
-        refused("default/train-0", 403, "no\n\x1b[2J"),
-        (Phase.PENDING, "RequestInvalid", refused("default/train-0", 403, "no\\n\\x1b[2J").message, 0),
+    "its pod is refused with escape codes": row(
+        refusal=refused("default/train-0", 403, "no\n\x1b[2J"),
+        gives=(Phase.PENDING, "RequestInvalid", ESCAPED),
+        missing=0,
     ),
-    "its second pod runs": (
-        workload(retries=2),
-        (attempt(**FAILED), attempt(1, **PLACED, phase="Running")),
-        None,
-        (Phase.RUNNING, "", "", None),
+    "its second pod runs": row(
+        attempt(**FAILED), attempt(1, **PLACED, phase="Running"), of=workload(retries=2), gives=Phase.RUNNING
     ),
-    "its last pod failed too": (
-        workload(retries=1),
-        (attempt(**FAILED), attempt(1, **FAILED)),
-        None,
-        (Phase.FAILED, "Error", FAULT.replace("train-0", "train-1"), None),
+    "its last pod failed too": row(
+        attempt(**FAILED),
+        attempt(1, **FAILED),
+        of=workload(retries=1),
+        gives=(Phase.FAILED, "Error", FAULT.replace("train-0", "train-1")),
     ),
-    "its running pod was deleted": (
-        workload(status=WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-0", attempts=1)),
-        (),
-        None,
-        (Phase.PENDING, "", "", 0),
+    "its running pod was deleted": row(of=workload(status=RAN), gives=Phase.PENDING, missing=0),
+    "its second pod was deleted after the first": row(
+        of=workload(retries=3, status=replace(RAN, pod="train-1", attempts=2)), gives=Phase.PENDING, missing=1
     ),
-    "its second pod was deleted after the first": (
-        workload(retries=3, status=WorkloadStatus(Phase.RUNNING, "node1", ("0",), pod="train-1", attempts=2)),
-        (),
-        None,
-        (Phase.PENDING, "", "", 1),
+    "it succeeded, and its pod was deleted": row(
+        of=workload(status=replace(RAN, phase=Phase.SUCCEEDED)), gives=Phase.SUCCEEDED
     ),
-    "it succeeded, and its pod was deleted": (
-        workload(status=WorkloadStatus(Phase.SUCCEEDED, "node1", ("0",), pod="train-0", attempts=1)),
-        (),
-        None,
-        (Phase.SUCCEEDED, "", "", None),
+    "it had failed, and its retry limit was raised": row(
+        attempt(**FAILED),
+        of=workload(retries=1, generation=2, status=WorkloadStatus(Phase.FAILED, attempts=1, reason="Error")),
+        gives=(Phase.PENDING, "Error", f"{FAULT}; 1 more try allowed"),
+        missing=1,
     ),
-    "it had failed, and its retry limit was raised": (
-        workload(retries=1, generation=2, status=WorkloadStatus(Phase.FAILED, attempts=1, reason="Error")),
-        (attempt(**FAILED),),
-        None,
-        (Phase.PENDING, "Error", f"{FAULT}; 1 more try allowed", 1),
+    "a pod of an earlier workload of its name is not its own": row(
+        attempt(owner_uid="uid-0", **PLACED, phase="Running"), gives=Phase.PENDING, missing=0
     ),
-    "a pod of an earlier workload of its name is not its own": (
-        workload(),
-        (attempt(owner_uid="uid-0", **PLACED, phase="Running"),),
-        None,
-        (Phase.PENDING, "", "", 0),
-    ),
-    "a pod that the controller did not create is not its own": (
-        workload(),
-        (attempt(ref=PodRef("default", "other", "pod-x")), attempt(ref=PodRef("default", "x-5", "pod-y"))),
-        None,
-        (Phase.PENDING, "", "", 0),
+    "a pod that the controller did not create is not its own": row(
+        attempt(ref=PodRef("default", "other", "pod-x")),
+        attempt(ref=PodRef("default", "x-5", "pod-y")),
+        gives=Phase.PENDING,
+        missing=0,
     ),
 }
 

@@ -20,7 +20,6 @@ MAP = "0=node1:0,1\n1=node2:2\n"
 COUNT = {names.COUNT: "2"}
 PLAIN: tuple[Container, ...] = (container(None),)
 AT = "/spec/pytorchReplicaSpecs"
-BY = "template/metadata/annotations/agentaflow.gpu~1scheduling-strategy"
 
 
 def replicas(
@@ -53,12 +52,25 @@ def named(path: str) -> AddOp:
     return AddOp(f"{AT}/{path}/template/spec/schedulerName", US)
 
 
+def copied(name: str, key: str, value: str) -> AddOp:
+    return AddOp(f"{AT}/{name}/template/metadata/annotations/{key}", value)
+
+
+def count_in(name: str) -> AddOp:
+    return copied(name, "agentaflow.gpu~1count", "2")
+
+
+def map_in(name: str) -> AddOp:
+    return copied(name, "gpu-scheduling-map", MAP)
+
+
+def strategy_in(name: str) -> AddOp:
+    return copied(name, "agentaflow.gpu~1scheduling-strategy", "best_fit")
+
+
 LIMIT = (("main", 2),)
 PATCHED = {
-    "a template with annotations gets ours one by one": (
-        job(COUNT),
-        [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1count", "2"), named("Worker")],
-    ),
+    "a template with annotations gets ours one by one": (job(COUNT), [count_in("Worker"), named("Worker")]),
     "a template without annotations gets the list": (
         job(COUNT, replicas(annotated=False)),
         [AddOp(f"{AT}/Worker/template/metadata/annotations", COUNT), named("Worker")],
@@ -67,16 +79,10 @@ PATCHED = {
         job(COUNT, replicas(annotated=None)),
         [AddOp(f"{AT}/Worker/template/metadata", {"annotations": COUNT}), named("Worker")],
     ),
-    "a type's name is escaped as in a JSON pointer": (
-        job(COUNT, replicas("a/b~c", US)),
-        [AddOp(f"{AT}/a~1b~0c/template/metadata/annotations/agentaflow.gpu~1count", "2")],
-    ),
+    "a type's name is escaped as in a JSON pointer": (job(COUNT, replicas("a/b~c", US)), [count_in("a~1b~0c")]),
     "every type gets the annotations": (
         job({names.MAP: MAP}, replicas("Master", US), replicas("Worker", US)),
-        [
-            AddOp(f"{AT}/Master/template/metadata/annotations/gpu-scheduling-map", MAP),
-            AddOp(f"{AT}/Worker/template/metadata/annotations/gpu-scheduling-map", MAP),
-        ],
+        [map_in("Master"), map_in("Worker")],
     ),
     "a template's own annotation is kept": (
         job({**COUNT, names.PRIORITY: "5"}, replicas("Worker", US, {names.COUNT: "1"})),
@@ -92,13 +98,13 @@ PATCHED = {
     ),
     "a template with its own map gets the count, too": (
         job(COUNT, replicas("Worker", US, {names.MAP: MAP})),
-        [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1count", "2")],
+        [count_in("Worker")],
     ),
     "an index is not copied": (job({names.INDEX: "0"}, replicas("Worker", "", {names.MAP: MAP})), []),
     "annotations of a binding are not copied": (job({names.ASSIGNED_DEVICES: "0"}), []),
     "a strategy is copied to a template with a limit": (
         job({names.STRATEGY: "best_fit"}, replicas(gpu_limits=LIMIT), replicas("PS")),
-        [AddOp(f"{AT}/Worker/{BY}", "best_fit"), named("Worker")],
+        [strategy_in("Worker"), named("Worker")],
     ),
     "a template without a request keeps its scheduler": (job({names.PRIORITY: "5"}), []),
     "a template that names our scheduler gets every annotation": (
@@ -111,28 +117,25 @@ PATCHED = {
     ),
     "a template with an index of its own keeps it": (
         job({names.MAP: MAP}, replicas("Master", US, {names.INDEX: "1"})),
-        [AddOp(f"{AT}/Master/template/metadata/annotations/gpu-scheduling-map", MAP)],
+        [map_in("Master")],
     ),
     "a launcher of an MPIJob gets nothing": (
         job(COUNT, replicas("Launcher"), replicas("Worker", US), kind="MPIJob"),
-        [AddOp(f"{AT}/Worker/template/metadata/annotations/agentaflow.gpu~1count", "2")],
+        [count_in("Worker")],
     ),
     "a launcher that is a worker gets the annotations": (
         job(COUNT, replicas("launcher"), kind="MPIJob", launcher_works=True),
-        [AddOp(f"{AT}/launcher/template/metadata/annotations/agentaflow.gpu~1count", "2"), named("launcher")],
+        [count_in("launcher"), named("launcher")],
     ),
     "a launcher that names our scheduler gets the annotations": (
         job(COUNT, replicas("Launcher", US), kind="MPIJob"),
-        [AddOp(f"{AT}/Launcher/template/metadata/annotations/agentaflow.gpu~1count", "2")],
+        [count_in("Launcher")],
     ),
     "a launcher with a GPU limit gets the annotations": (
         job({names.STRATEGY: "best_fit"}, replicas("Launcher", gpu_limits=LIMIT), kind="MPIJob"),
-        [AddOp(f"{AT}/Launcher/{BY}", "best_fit"), named("Launcher")],
+        [strategy_in("Launcher"), named("Launcher")],
     ),
-    "a launcher of another kind is an ordinary type": (
-        job(COUNT, replicas("Launcher", US)),
-        [AddOp(f"{AT}/Launcher/template/metadata/annotations/agentaflow.gpu~1count", "2")],
-    ),
+    "a launcher of another kind is an ordinary type": (job(COUNT, replicas("Launcher", US)), [count_in("Launcher")]),
 }
 
 

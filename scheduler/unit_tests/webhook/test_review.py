@@ -105,71 +105,54 @@ def test_a_pod_is_patched(given: Pod, patches: list[AddOp]) -> None:
     assert tuple(patches) == verdict.patches
 
 
+BY_ANNOTATION = "(annotation agentaflow.gpu/assigned-devices)"
 LOGGED = {
-    "an injection": (
-        pod("webhook-test-0", containers=BARE),
-        "Injecting CUDA_VISIBLE_DEVICES=0,1 for pod webhook-test-0 (index 0)",
-    ),
-    "an injection of no GPU": (
-        pod("train-5", "5=node1:", containers=BARE),
-        "Injecting CUDA_VISIBLE_DEVICES= for pod train-5 (index 5)",
-    ),
+    "an injection": (pod("webhook-test-0", containers=BARE), "0,1 for pod webhook-test-0 (index 0)"),
+    "an injection of no GPU": (pod("train-5", "5=node1:", containers=BARE), " for pod train-5 (index 5)"),
     "a pod whose name is yet to be generated": (
-        replace(
-            pod("web", annotations={"agentaflow.gpu/index": "1"}, containers=BARE),
-            ref=replace(pod("web").ref, name=""),
-            generate_name="web-5d9f7c-",
-        ),
-        "Injecting CUDA_VISIBLE_DEVICES=2 for pod web-5d9f7c-? (index 1)",
+        any_line(annotations={"agentaflow.gpu/index": "1"}, containers=BARE),
+        "2 for pod web-5d9f7c-? (index 1)",
     ),
     "a pod that takes any line": (
         any_line(containers=BARE),
-        (
-            "Injecting CUDA_VISIBLE_DEVICES=(annotation agentaflow.gpu/assigned-devices) for pod web-5d9f7c-? "
-            "(index decided when it is placed)"
-        ),
+        f"{BY_ANNOTATION} for pod web-5d9f7c-? (index decided when it is placed)",
     ),
     "a given name without a number": (
         pod("train", containers=BARE),
-        (
-            "Injecting CUDA_VISIBLE_DEVICES=(annotation agentaflow.gpu/assigned-devices) for pod train "
-            "(index decided when it is placed)"
-        ),
+        f"{BY_ANNOTATION} for pod train (index decided when it is placed)",
     ),
     "a pod with a limit": (
         pod("train-1", gpu_limits=(("main", 1),), containers=BARE),
-        "Injecting CUDA_VISIBLE_DEVICES=(annotation agentaflow.gpu/assigned-devices) for pod train-1 (index 1)",
+        f"{BY_ANNOTATION} for pod train-1 (index 1)",
     ),
     "a pod that leaves the choice to a strategy": (
         pod("train-0", None, annotations=TWO, containers=BARE),
-        (
-            "Injecting CUDA_VISIBLE_DEVICES=(annotation agentaflow.gpu/assigned-devices) for pod train-0 "
-            "(devices decided by strategy when it is placed)"
-        ),
+        f"{BY_ANNOTATION} for pod train-0 (devices decided by strategy when it is placed)",
     ),
     "an unchecked name with control characters": (
         pod("x\n\x1b[31mAll is well-1", containers=BARE),
-        'Injecting CUDA_VISIBLE_DEVICES=2 for pod "x\\n\\x1b[31mAll is well-1" (index 1)',
+        '2 for pod "x\\n\\x1b[31mAll is well-1" (index 1)',
     ),
-    "a name that would fill the log": (
-        pod("a" * 5000 + "-1", containers=BARE),
-        f'Injecting CUDA_VISIBLE_DEVICES=2 for pod "{"a" * 60}…" (index 1)',
-    ),
+    "a name that would fill the log": (pod("a" * 5000 + "-1", containers=BARE), f'2 for pod "{"a" * 60}…" (index 1)'),
     "the longest name that there may be": (
         pod("a" * 251 + "-1", containers=BARE),
-        f"Injecting CUDA_VISIBLE_DEVICES=2 for pod {'a' * 251}-1 (index 1)",
+        f"2 for pod {'a' * 251}-1 (index 1)",
     ),
-    "nothing injected": (pod("train-1", containers=(container((visible("2"), PCI)),)), None),
 }
 
 
-@pytest.mark.parametrize(("given", "line"), LOGGED.values(), ids=LOGGED)
-def test_a_patch_is_logged(given: Pod, line: str | None) -> None:
+@pytest.mark.parametrize(("given", "injected"), LOGGED.values(), ids=LOGGED)
+def test_a_patch_is_logged(given: Pod, injected: str) -> None:
     """One line for each pod that was changed."""
     verdict = reviewed(given)
 
     assert isinstance(verdict, Admit)
-    assert line == verdict.log
+    assert verdict.log == f"Injecting CUDA_VISIBLE_DEVICES={injected}"
+
+
+def test_where_nothing_is_injected_nothing_is_logged() -> None:
+    """The pod is complete."""
+    assert reviewed(pod("train-1", containers=(container((visible("2"), PCI)),))) == Admit()
 
 
 DENIED = {

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,111 +32,78 @@ def debugged(given: Pod, *debuggers: Container) -> Pod:
     return seeing(given, *given.environment.containers, *debuggers)
 
 
+def kept(*environments: tuple[EnvVar, ...]) -> Pod:
+    """Return a pod that keeps what its containers have."""
+    containers = tuple(container(each, position=number) for number, each in enumerate(environments))
+    return pod("train-0", annotations=KEEP, containers=containers)
+
+
 def path(position: int) -> str:
     return f"/spec/ephemeralContainers/{position}/env"
 
 
 BY_FIELD = {"name": VISIBLE, "valueFrom": {"fieldRef": {"fieldPath": FIELD_REF.field_path}}}
-EPHEMERAL = {
-    "it sees what its pod's containers see": (pod("train-0"), [debugger()], [AddOp(path(0), [literal("0,1"), ORDER])]),
-    "also if they read our annotation": (
-        pod("train-0", containers=(container((FIELD_REF, PCI)),)),
-        [debugger()],
-        [AddOp(path(0), [BY_FIELD, ORDER])],
-    ),
-    "also if they keep their own value": (
-        pod("train-0", annotations=KEEP, containers=(container((visible("7"), PCI)),)),
-        [debugger()],
-        [AddOp(path(0), [literal("7"), ORDER])],
-    ),
-    "in the order in which they are held": (
-        pod("train-0", annotations=KEEP, containers=(container((visible("7"), replace(PCI, value="FASTEST_FIRST"))),)),
-        [debugger()],
-        [AddOp(path(0), [literal("7"), ORDER])],
-    ),
+SEEN: dict[str, tuple[Pod, dict[str, Any]]] = {
+    "it sees what its pod's containers see": (pod("train-0"), literal("0,1")),
+    "also if they read our annotation": (pod("train-0", containers=(container((FIELD_REF, PCI)),)), BY_FIELD),
+    "also if they keep their own value": (kept((visible("7"), PCI)), literal("7")),
+    "in the order in which they are held": (kept((visible("7"), replace(PCI, value="FASTEST_FIRST"))), literal("7")),
     "an old pod's kept value that is not held is not used": (
         pod("train-0", annotations=KEEP, containers=own("$(FOO)", "GPU-8c1b", "3")),
-        [debugger()],
-        [AddOp(path(0), [literal("3"), ORDER])],
+        literal("3"),
     ),
     "the line's value replaces a kept value that is not held": (
         pod("train-0", annotations=KEEP, containers=own("$(FOO)")),
-        [debugger()],
-        [AddOp(path(0), [literal("0,1"), ORDER])],
+        literal("0,1"),
     ),
-    "the last of two entries counts": (
-        pod("train-0", annotations=KEEP, containers=(container((visible("7"), PCI, visible("3"))),)),
-        [debugger()],
-        [AddOp(path(0), [literal("3"), ORDER])],
-    ),
+    "the last of two entries counts": (kept((visible("7"), PCI, visible("3"))), literal("3")),
     "a value from another source is unknown": (
-        pod(
-            "train-0",
-            annotations=KEEP,
-            containers=(
-                container((visible("7"), EnvVar(VISIBLE, None))),
-                container((visible("3"), EnvVar("CUDA_DEVICE_ORDER", None)), position=1),
-            ),
-        ),
-        [debugger()],
-        [AddOp(path(0), [literal("3"), ORDER])],
+        kept((visible("7"), EnvVar(VISIBLE, None)), (visible("3"), EnvVar("CUDA_DEVICE_ORDER", None))),
+        literal("3"),
     ),
     "an init container counts, too": (
         pod("train-0", containers=(container((visible("0,1"), PCI), ContainerKind.INIT),)),
-        [debugger()],
-        [AddOp(path(0), [literal("0,1"), ORDER])],
+        literal("0,1"),
     ),
-    "our annotation if the line is decided later": (
-        pod("train", containers=BARE),
-        [debugger()],
-        [AddOp(path(0), [BY_FIELD, ORDER])],
-    ),
-    "our annotation if a device plugin decides": (
-        pod("train-0", gpu_limits=(("main", 2),), containers=BARE),
-        [debugger()],
-        [AddOp(path(0), [BY_FIELD, ORDER])],
-    ),
+    "our annotation if the line is decided later": (pod("train", containers=BARE), BY_FIELD),
+    "our annotation if a device plugin decides": (pod("train-0", gpu_limits=(("main", 2),), containers=BARE), BY_FIELD),
     "our annotation if a strategy decides": (
         pod("train-0", None, annotations={"agentaflow.gpu/count": "1"}, containers=BARE),
-        [debugger()],
-        [AddOp(path(0), [BY_FIELD, ORDER])],
+        BY_FIELD,
     ),
-    "the value of another debug container does not count": (
-        debugged(pod("train-0", containers=BARE), debugger((visible("7"), PCI), name="first")),
-        [debugger(position=1, name="second")],
-        [AddOp(path(1), [literal("0,1"), ORDER])],
-    ),
-    "the map's devices without another value": (
-        pod("train-0", containers=BARE),
-        [debugger()],
-        [AddOp(path(0), [literal("0,1"), ORDER])],
-    ),
-    "the missing annotation if nothing is decided": (
-        pod("train-0", None, containers=BARE),
-        [debugger()],
-        [AddOp(path(0), [BY_FIELD, ORDER])],
-    ),
-    "a debug container with the kept value of its pod is left alone": (
-        pod("train-0", annotations=KEEP, containers=own("7")),
-        [debugger((visible("7"), PCI))],
-        [],
-    ),
-    "a complete debug container is left alone": (pod("train-0"), [debugger((visible("0,1"), PCI))], []),
+    "the map's devices without another value": (pod("train-0", containers=BARE), literal("0,1")),
+    "the missing annotation if nothing is decided": (pod("train-0", None, containers=BARE), BY_FIELD),
 }
 
 
-@pytest.mark.parametrize(("base", "new", "patches"), EPHEMERAL.values(), ids=EPHEMERAL)
-def test_a_debug_container_is_patched(base: Pod, new: list[Container], patches: list[AddOp]) -> None:
+@pytest.mark.parametrize(("base", "seen"), SEEN.values(), ids=SEEN)
+def test_a_debug_container_is_patched(base: Pod, seen: dict[str, Any]) -> None:
     """A new ephemeral container is completed like any other."""
-    verdict = reviewed(debugged(base, *new), base)
+    verdict = reviewed(debugged(base, debugger()), base)
 
     assert isinstance(verdict, Admit)
-    assert tuple(patches) == verdict.patches
+    assert verdict.patches == (AddOp(path(0), [seen, ORDER]),)
 
 
-def test_old_debug_containers_are_not_patched() -> None:
-    """The API refuses changes of an ephemeral container that exists, so only the new one is patched."""
-    old = debugged(pod("train-0"), debugger(name="first"))
+COMPLETE = {
+    "with the kept value of its pod": (pod("train-0", annotations=KEEP, containers=own("7")), visible("7")),
+    "with the devices of its pod": (pod("train-0"), visible("0,1")),
+}
+
+
+@pytest.mark.parametrize(("base", "seen"), COMPLETE.values(), ids=COMPLETE)
+def test_a_complete_debug_container_is_left_alone(base: Pod, seen: EnvVar) -> None:
+    """It needs nothing."""
+    verdict = reviewed(debugged(base, debugger((seen, PCI))), base)
+
+    assert isinstance(verdict, Admit)
+    assert verdict.patches == ()
+
+
+@pytest.mark.parametrize("value", [None, (visible("7"), PCI)], ids=["incomplete", "with another value"])
+def test_old_debug_containers_are_not_patched(value: tuple[EnvVar, ...] | None) -> None:
+    """The API refuses changes of an ephemeral container that exists. Its value does not count for the new one."""
+    old = debugged(pod("train-0", containers=BARE), debugger(value, name="first"))
     verdict = reviewed(debugged(old, debugger(position=1, name="second")), old)
 
     assert isinstance(verdict, Admit)
