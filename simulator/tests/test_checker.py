@@ -200,9 +200,8 @@ def test_a_bind_to_an_unsuitable_node_is_reported(state: dict[str, Any] | None, 
             cluster.server.nodes.remove("/node1")
         else:
             cluster.server.nodes.put("/node1", node("node1", **{"count": 8, **state}))
-        if cpu:
-            other = pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=cpu)
-            cluster.server.pods.put("default/o", other)
+        other = pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=cpu)
+        cluster.server.pods.put("default/o", other)
         cluster.timeline.run(seconds)
         cluster.put("x", request={"count": "1"})
         if seconds == 1:
@@ -304,27 +303,21 @@ def test_a_waiting_pod_that_could_run_is_reported() -> None:
     ]
 
 
-CLOSED: dict[str, dict[str, Any]] = {
-    "cordoned": {"cordoned": True},
-    "not Ready": {"ready": False},
-    "without that device": {"count": 2},
+CLOSED: dict[str, tuple[dict[str, Any], int]] = {
+    "cordoned": ({"cordoned": True}, 0),
+    "not Ready": ({"ready": False}, 0),
+    "without that device": ({"count": 2}, 0),
+    "full, whichever pods fill it": ({}, 64),
 }
 
 
-@pytest.mark.parametrize("state", CLOSED.values(), ids=CLOSED)
-def test_no_pod_has_to_run_on_a_closed_node(state: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("state", "cpu"), CLOSED.values(), ids=CLOSED)
+def test_no_pod_has_to_run_on_a_closed_node(state: dict[str, Any], cpu: int) -> None:
     """Only its condition must give the reason."""
     cluster = ForgedCluster()
     cluster.server.nodes.put("/node1", node("node1", **{"count": 8, **state}))
+    other = pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=cpu)
+    cluster.server.pods.put("default/o", other)
     cluster.put("train-2", env="2", text=MAP)
-
-    assert [line.partition(":")[0] for line in cluster.checker.waiting()] == ["condition"]
-
-
-def test_no_pod_has_to_run_on_a_full_node() -> None:
-    """Whichever pods fill it."""
-    cluster = ForgedCluster()
-    cluster.put("train-2", env="2", text=MAP)
-    cluster.server.pods.put("default/o", pod("o", "o", {}, None, scheduler="default-scheduler", node="node1", cpu=64))
 
     assert [line.partition(":")[0] for line in cluster.checker.waiting()] == ["condition"]

@@ -82,10 +82,16 @@ def workload(retries: int = 0, **others: Any) -> GpuWorkload:
     return replace(made, **others)
 
 
+def showing(given: GpuWorkload | None = None, **others: Any) -> Cluster:
+    """Return a cluster whose watch has shown a workload."""
+    cluster = Cluster(**others)
+    cluster.show(given or workload())
+    return cluster
+
+
 async def test_a_workload_gets_one_pod_and_a_status_for_each_change() -> None:
     """From its creation to the end of its pod."""
-    cluster = Cluster()
-    cluster.show(workload())
+    cluster = showing()
     assert await cluster.reconcile() == 5
     assert (cluster.tried, cluster.written) == ([0], [])
 
@@ -105,8 +111,7 @@ async def test_a_workload_gets_one_pod_and_a_status_for_each_change() -> None:
 @pytest.mark.promise("order-4")
 async def test_a_reconcile_without_a_change_does_nothing() -> None:
     """However often it runs."""
-    cluster = Cluster()
-    cluster.show(workload())
+    cluster = showing()
     cluster.show_pod()
     for _ in range(3):
         assert await cluster.reconcile() is None
@@ -116,8 +121,7 @@ async def test_a_reconcile_without_a_change_does_nothing() -> None:
 
 async def test_a_pod_that_the_watch_does_not_show_is_created_again_later() -> None:
     """That does no harm: it has the same name."""
-    cluster = Cluster()
-    cluster.show(workload())
+    cluster = showing()
     assert await cluster.reconcile() == 5
     cluster.now += 1
     assert await cluster.reconcile() == 4
@@ -131,8 +135,7 @@ async def test_a_pod_that_the_watch_does_not_show_is_created_again_later() -> No
 @pytest.mark.promise("order-6")
 async def test_a_refusal_is_reported_and_backs_off() -> None:
     """A change that is no remedy does not end the back-off."""
-    cluster = Cluster(refusals=[REFUSED] * 9)
-    cluster.show(workload())
+    cluster = showing(refusals=[REFUSED] * 9)
     pauses = []
     for _ in range(9):
         pause = await cluster.reconcile()
@@ -153,8 +156,7 @@ async def test_a_refusal_is_reported_and_backs_off() -> None:
 
 async def test_a_corrected_workload_is_tried_at_once() -> None:
     """Another generation ends the back-off, and so does another workload of the same name."""
-    cluster = Cluster(refusals=[REFUSED] * 3)
-    cluster.show(workload())
+    cluster = showing(refusals=[REFUSED] * 3)
     await cluster.reconcile()
     cluster.show(workload(generation=2))
     await cluster.reconcile()
@@ -180,8 +182,7 @@ async def test_a_name_that_becomes_free_is_tried_at_once() -> None:
 @pytest.mark.promise("order-5")
 async def test_a_failed_pod_is_retried_up_to_its_limit() -> None:
     """Each retry follows a pause that doubles. The last failure is the workload's failure."""
-    cluster = Cluster()
-    cluster.show(workload(retries=2))
+    cluster = showing(workload(retries=2))
     await cluster.reconcile()
     pauses = []
     for number in range(3):
@@ -201,8 +202,7 @@ async def test_a_failed_pod_is_retried_up_to_its_limit() -> None:
 
 async def test_a_deleted_pod_is_created_again() -> None:
     """A drain is no failure of the workload and uses no retry."""
-    cluster = Cluster()
-    cluster.show(workload(retries=1))
+    cluster = showing(workload(retries=1))
     shown = cluster.show_pod(node="node1", phase="Running")
     await cluster.reconcile()
     cluster.show(workload(retries=1, status=cluster.written[-1]))
@@ -214,8 +214,7 @@ async def test_a_deleted_pod_is_created_again() -> None:
 
 async def test_a_pod_without_its_owner_reference_leaves_the_workload() -> None:
     """A client may edit owner references. Nothing of the pod is kept when it is deleted."""
-    cluster = Cluster(refusals=[REFUSED])
-    cluster.show(workload())
+    cluster = showing(refusals=[REFUSED])
     shown = cluster.show_pod(node="node1", phase="Running")
     await cluster.reconcile()
     cluster.workloads.pods.applied(replace(shown, attempt=None))
@@ -246,8 +245,7 @@ async def test_a_deleted_workload_gets_no_pod() -> None:
 
 async def test_a_status_that_cannot_be_written_is_written_later() -> None:
     """The reconcile fails, and the next one finds the same difference."""
-    cluster = Cluster(write_failures=1)
-    cluster.show(workload())
+    cluster = showing(write_failures=1)
     cluster.show_pod()
     with pytest.raises(ReconcileError):
         await cluster.reconcile()

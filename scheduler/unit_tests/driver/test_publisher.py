@@ -71,13 +71,15 @@ class StoringApi:
 class Published:
     """A publisher, what it watches, and the API server."""
 
-    def __init__(self) -> None:
+    def __init__(self, *devices: int) -> None:
         self.api, self.cdi, self.changed = StoringApi(), NamedCdi(), asyncio.Event()
         self.cordons: tuple[Cordon, ...] = ()
         self.node, self.pools = WatchedNode(lambda: self.cordons), WatchedPools()
         self.unlisted: str | None = None
         self.now = 0.0
         self.publisher = self.start()
+        if devices:
+            self.list_devices(*devices)
 
     def start(self) -> Publisher:
         """Return the publisher of a new process that has listed what is stored."""
@@ -123,6 +125,12 @@ class Published:
         ]
 
 
+async def having_published(*devices: int) -> Published:
+    at = Published(*devices)
+    await at.writes()
+    return at
+
+
 def add_device(body: Object) -> None:
     body["spec"]["devices"].append({"name": "gpu-more"})
 
@@ -162,8 +170,7 @@ async def test_only_a_change_is_written(
     restarted: bool,  # noqa: FBT001 - a table's column
 ) -> None:
     """Each is one generation more. A second pass writes nothing."""
-    at = Published()
-    at.list_devices(0, 1)
+    at = Published(0, 1)
     assert await at.writes() == [f"POST {FIRST}"]
     change(at)
     if restarted:
@@ -176,9 +183,7 @@ async def test_only_a_change_is_written(
 
 async def test_a_part_of_the_pool_is_written_again() -> None:
     """The others stay: the pool is the same."""
-    at = Published()
-    at.list_devices(*range(129))
-    await at.writes()
+    at = await having_published(*range(129))
     at.change(FIRST, None)
 
     assert await at.writes() == [f"POST {FIRST}"]
@@ -187,9 +192,7 @@ async def test_a_part_of_the_pool_is_written_again() -> None:
 
 async def test_devices_that_change_while_nothing_is_stored_are_a_new_generation() -> None:
     """A reader that is behind must not mix both."""
-    at = Published()
-    at.list_devices(0, 1)
-    await at.writes()
+    at = await having_published(0, 1)
     at.change(FIRST, None)
     at.list_devices(0)
 
@@ -218,9 +221,7 @@ async def test_what_the_api_server_drops_is_not_sent_again() -> None:
 
 async def test_beside_nvidias_driver_nothing_is_published(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged once. When that driver is gone, the devices are published again."""
-    at = Published()
-    at.list_devices(0, 1)
-    await at.writes()
+    at = await having_published(0, 1)
     foreign = {"driver": "gpu.nvidia.com", "pool": {"name": NODE, "generation": 1}}
     body = json.dumps({"metadata": {"name": "n", "uid": "uid-n"}, "spec": foreign}).encode()
     at.pools.applied(read_slice(body)[1])
@@ -249,8 +250,7 @@ async def test_why_a_device_is_withheld_is_logged_once(caplog: pytest.LogCapture
 
 async def test_devices_are_declared_before_they_are_published() -> None:
     """Whoever allocates one must be able to start a container with it."""
-    at = Published()
-    at.list_devices(0, 1)
+    at = Published(0, 1)
 
     class FailingCdi(NamedCdi):
         def declare(self, devices: Collection[OwnDevice]) -> None:  # noqa: ARG002 - it fails
@@ -305,8 +305,7 @@ FAILURES: dict[str, tuple[Callable[[Published], Any], str]] = {
 @pytest.mark.parametrize(("change", "why"), FAILURES.values(), ids=FAILURES)
 async def test_a_write_that_fails_is_tried_again(change: Callable[[Published], Any], why: str) -> None:
     """The pool is written as it is then."""
-    at = Published()
-    at.list_devices(0, 1)
+    at = Published(0, 1)
     change(at)
 
     with pytest.raises(WriteError, match=why):
@@ -318,9 +317,7 @@ async def test_a_write_that_fails_is_tried_again(change: Callable[[Published], A
 
 async def test_a_deletion_that_fails_is_tried_again() -> None:
     """One that is gone already is deleted."""
-    at = Published()
-    at.list_devices(0)
-    await at.writes()
+    at = await having_published(0)
     at.list_devices()
     at.api.refusal = REFUSED
     with pytest.raises(WriteError, match=f"^cannot delete ResourceSlice {FIRST}: HTTP 403: not yours$"):
@@ -369,8 +366,7 @@ async def test_the_loop_goes_on_after_every_failure(monkeypatch: pytest.MonkeyPa
 
 async def test_an_event_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet's deletion is repaired at once."""
-    at = Published()
-    at.list_devices(0)
+    at = Published(0)
     async with running(at, monkeypatch):
         await until(lambda: at.publisher.problem is None)
         monkeypatch.setattr(module, "RESYNC", 1000.0)

@@ -36,34 +36,20 @@ def test_a_monitor_lease_is_read(lease: Any, monitor_lease: MonitorLease) -> Non
     assert read_monitor_lease(json.dumps(lease).encode()) == ("node1", monitor_lease)
 
 
-SETTINGS: dict[str, tuple[Any, str | None]] = {
-    "a strategy": ({"strategy": "best_fit", "other": "x"}, "best_fit"),
-    "another key": ({"other": "x"}, None),
-    "no data": (None, None),
+CONFIG_MAPS: dict[str, tuple[Any, Any, str | None]] = {
+    "a strategy": (read_strategy, {"strategy": "best_fit", "other": "x"}, "best_fit"),
+    "no strategy": (read_strategy, {"other": "x"}, None),
+    "no data in place of a strategy": (read_strategy, None, None),
+    "limits": (read_limits, {"limits": "*: devices=4\n", "other": "x"}, "*: devices=4\n"),
+    "no limits": (read_limits, {"limit": "*: devices=4"}, None),
+    "no data in place of limits": (read_limits, None, None),
 }
 
 
-@pytest.mark.parametrize(("data", "strategy"), SETTINGS.values(), ids=SETTINGS)
-def test_the_strategy_is_read_from_the_settings(data: Any, strategy: str | None) -> None:
-    """Unchanged, whether or not it is valid."""
-    settings = {"metadata": {"name": "gpu-scheduler-settings"}, "data": data}
-
-    assert read_strategy(json.dumps(settings).encode()) == ("gpu-scheduler-settings", strategy)
-
-
-LIMITS: dict[str, tuple[Any, str | None]] = {
-    "lines": ({"limits": "*: devices=4\n", "other": "x"}, "*: devices=4\n"),
-    "another key": ({"limit": "*: devices=4"}, None),
-    "no data": (None, None),
-}
-
-
-@pytest.mark.parametrize(("data", "text"), LIMITS.values(), ids=LIMITS)
-def test_the_limits_are_read_as_text(data: Any, text: str | None) -> None:
-    """Unchanged, whether or not they can be parsed."""
-    limits = {"metadata": {"name": "gpu-scheduler-limits"}, "data": data}
-
-    assert read_limits(json.dumps(limits).encode()) == ("gpu-scheduler-limits", text)
+@pytest.mark.parametrize(("read", "data", "text"), CONFIG_MAPS.values(), ids=CONFIG_MAPS)
+def test_strategy_and_limits_are_read_as_text(read: Any, data: Any, text: str | None) -> None:
+    """Unchanged, whether or not they are valid."""
+    assert read(json.dumps({"metadata": {"name": "a"}, "data": data}).encode()) == ("a", text)
 
 
 @pytest.mark.parametrize("read", [read_monitor_lease, read_strategy, read_limits])

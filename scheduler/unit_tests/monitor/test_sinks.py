@@ -159,32 +159,27 @@ async def test_only_the_gpunode_says_what_is_released() -> None:
         assert bodies(server, f"{GPUNODE}/status")[0]["status"]["devices"] == [plain[0], {**plain[1], "released": True}]
 
 
-async def test_a_gpunode_that_may_not_be_changed_has_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is logged once, and again if it was allowed in between."""
+WITHOUT = {
+    "it may not be changed": (403, "warning", 4, "Only the status of the GPUNode is written"),
+    "its kind is not installed": (404, "info", 1, "Kind GPUNode is not installed: no GPUNode is written"),
+}
+
+
+@pytest.mark.parametrize(("status", "level", "statuses", "message"), WITHOUT.values(), ids=WITHOUT)
+async def test_without_a_gpunode_the_monitor_continues(
+    monkeypatch: pytest.MonkeyPatch, status: int, level: str, statuses: int, message: str
+) -> None:
+    """It is logged once, tried again with every report, and logged again if it was possible in between."""
     logged: list[str] = []
-    monkeypatch.setattr(sinks.log, "warning", lambda event, **_: logged.append(event), raising=False)
+    monkeypatch.setattr(sinks.log, level, lambda event, **_: logged.append(event), raising=False)
     async with connected() as (server, api):
-        server.on("PATCH", GPUNODE, *map(Reply, (403, 403, 200, 403)))
+        server.on("PATCH", GPUNODE, *map(Reply, (status, status, 200, status)))
         server.on("PATCH", f"{GPUNODE}/status", Reply())
         mirror = ApiGpuNodeSink(api, "node1")
 
         assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
-        assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 4
-        assert logged == ["Only the status of the GPUNode is written"] * 2
-
-
-async def test_without_the_kind_the_monitor_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is logged once, tried again with every report, and logged again if the kind existed in between."""
-    logged: list[str] = []
-    monkeypatch.setattr(sinks.log, "info", lambda event, **_: logged.append(event), raising=False)
-    async with connected() as (server, api):
-        server.on("PATCH", GPUNODE, *map(Reply, (404, 404, 200, 404)))
-        server.on("PATCH", f"{GPUNODE}/status", Reply())
-        mirror = ApiGpuNodeSink(api, "node1")
-
-        assert [await mirror.report(REPORT) for _ in range(4)] == [None] * 4
-        assert len(server.asked("PATCH", f"{GPUNODE}/status")) == 1
-        assert logged == ["Kind GPUNode is not installed: no GPUNode is written"] * 2
+        assert len(server.asked("PATCH", f"{GPUNODE}/status")) == statuses
+        assert logged == [message] * 2
 
 
 async def test_the_lease_lasts_three_intervals() -> None:

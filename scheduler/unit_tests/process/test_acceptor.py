@@ -5,8 +5,8 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -439,66 +439,58 @@ class ConnectionOwner:
         raise NotImplementedError
 
 
-async def test_addresses_take_turns() -> None:
-    """An address with many connections delays only its own connections. Of those, the newest is next."""
-    waiting = WaitingPeers()
-    socks = [socket.socket() for _ in range(6)]
-    many = [PeerConnection(sock, "10.0.0.1", ConnectionOwner(), LIMITS) for sock in socks[:5]]
-    one = PeerConnection(socks[5], "10.0.0.2", ConnectionOwner(), LIMITS)
-    for connection in (*many, one):
-        waiting.enqueue(connection)
-
-    taken = []
-    while waiting.next_of_each_address():
-        taken.append(waiting.next_of_each_address()[0])
-        waiting.take(taken[-1])
-
-    assert taken == [many[4], one, *many[3::-1]]
-    assert len(waiting) == 0
+@contextmanager
+def peers_at(*addresses: str) -> Iterator[list[PeerConnection]]:
+    """Yield a connection of a peer at each address."""
+    socks = [socket.socket() for _ in addresses]
+    yield [PeerConnection(sock, at, ConnectionOwner(), LIMITS) for sock, at in zip(socks, addresses, strict=True)]
     for sock in socks:
         sock.close()
+
+
+async def test_addresses_take_turns() -> None:
+    """An address with many connections delays only its own connections. Of those, the newest is next."""
+    waiting, taken = WaitingPeers(), []
+    with peers_at(*["10.0.0.1"] * 5, "10.0.0.2") as (*many, one):
+        for connection in (*many, one):
+            waiting.enqueue(connection)
+
+        while waiting.next_of_each_address():
+            taken.append(waiting.next_of_each_address()[0])
+            waiting.take(taken[-1])
+
+        assert taken == [many[4], one, *many[3::-1]]
+        assert len(waiting) == 0
 
 
 @pytest.mark.promise("serve-2")
 async def test_peers_that_have_sent_nothing_are_evicted_before_peers_in_a_queue() -> None:
     """If they are more than a quarter of those that wait. Otherwise the longest queue loses its oldest connection."""
     waiting = WaitingPeers()
-    socks = [socket.socket() for _ in range(5)]
-    silent, other, *many = (
-        PeerConnection(sock, address, ConnectionOwner(), LIMITS)
-        for sock, address in zip(socks, ["10.0.0.1", "10.0.0.2", *["10.0.0.1"] * 3], strict=True)
-    )
-    waiting.add(silent)
-    for connection in many:
-        assert waiting.first_to_evict() is silent
-        waiting.enqueue(connection)
+    with peers_at("10.0.0.1", "10.0.0.2", *["10.0.0.1"] * 3) as (silent, other, *many):
+        waiting.add(silent)
+        for connection in many:
+            assert waiting.first_to_evict() is silent
+            waiting.enqueue(connection)
 
-    waiting.enqueue(other)
-    assert waiting.first_to_evict() is many[0]
+        waiting.enqueue(other)
+        assert waiting.first_to_evict() is many[0]
 
-    waiting.remove(many[0])
-    waiting.remove(silent)
-    assert waiting.first_to_evict() is many[1]
-    assert set(waiting) == {other, many[1], many[2]}
-    for sock in socks:
-        sock.close()
+        waiting.remove(many[0])
+        waiting.remove(silent)
+        assert waiting.first_to_evict() is many[1]
+        assert set(waiting) == {other, many[1], many[2]}
 
 
 @pytest.mark.promise("serve-2")
 async def test_of_those_that_have_sent_nothing_the_address_with_most_is_evicted_first() -> None:
     """An API server that gets no processor for half a second has sent nothing, and is older than an attacker's."""
     waiting = WaitingPeers()
-    socks = [socket.socket() for _ in range(3)]
-    slow, *many = (
-        PeerConnection(sock, address, ConnectionOwner(), LIMITS)
-        for sock, address in zip(socks, ["10.0.0.2", "10.0.0.1", "10.0.0.1"], strict=True)
-    )
-    for connection in (slow, *many):
-        waiting.add(connection)
+    with peers_at("10.0.0.2", "10.0.0.1", "10.0.0.1") as (slow, *many):
+        for connection in (slow, *many):
+            waiting.add(connection)
 
-    assert waiting.first_to_evict() is many[0]
+        assert waiting.first_to_evict() is many[0]
 
-    waiting.remove(many[0])
-    assert waiting.first_to_evict() is slow
-    for sock in socks:
-        sock.close()
+        waiting.remove(many[0])
+        assert waiting.first_to_evict() is slow

@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -27,35 +28,31 @@ def waiting(note: str) -> Notice:
 
 @asynccontextmanager
 async def running_recorder(
-    *,
-    attempts_due: Callable[[], int] = lambda: 0,
-    binds_first: Callable[[int], bool] = lambda _: False,
-    may_write: Callable[[], bool] = lambda: True,
+    *conditions: Reply, events: tuple[Reply, ...] = (Reply(201),), **others: Any
 ) -> AsyncIterator[tuple[FakeServer, ApiEventRecorder]]:
+    """Run an event recorder. The API server answers so to the conditions of train-0 and to events."""
     async with connected() as (server, api):
-        when = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
-        recorder = ApiEventRecorder(
-            api,
-            controller="gpu-scheduler",
-            instance="replica-0_ab12",
-            wall=lambda: when,
-            attempts_due=attempts_due,
-            binds_first=binds_first,
-            may_write=may_write,
-        )
-        task = asyncio.create_task(recorder.run())
-        try:
+        server.on("PATCH", STATUS, *(conditions or (Reply(200),)))
+        server.on("POST", EVENTS, *events)
+        wall = lambda: datetime(2026, 11, 20, 8, 30, tzinfo=UTC)  # noqa: E731 - a fixed time
+        recorder = ApiEventRecorder(api, controller="gpu-scheduler", instance="replica-0_ab12", wall=wall, **others)
+        async with recording(recorder):
             yield server, recorder
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def recording(recorder: ApiEventRecorder) -> AsyncIterator[None]:
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_placed_pod_costs_one_event() -> None:
     """Reported as Kubernetes' own scheduler does, about exactly this pod."""
     async with running_recorder() as (server, recorder):
-        server.on("POST", EVENTS, Reply(201))
-
         assert recorder.record(POD, SCHEDULED)
         await recorder.flush(1)
 
@@ -73,9 +70,6 @@ async def test_a_placed_pod_costs_one_event() -> None:
 async def test_a_waiting_pod_gets_condition_and_event_with_one_text() -> None:
     """The condition is merged by its type and bound to the uid."""
     async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(200))
-        server.on("POST", EVENTS, Reply(201))
-
         recorder.record(POD, waiting("GpuHeld: GPU 3 of node4 is held"))
         await recorder.flush(1)
 
@@ -94,9 +88,6 @@ async def test_a_waiting_pod_gets_condition_and_event_with_one_text() -> None:
 async def test_a_newer_notice_replaces_one_that_still_waits() -> None:
     """Of several notices in quick succession, only the last is written."""
     async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(200))
-        server.on("POST", EVENTS, Reply(201))
-
         recorder.record(POD, waiting("first"))
         recorder.record(POD, waiting("second"))
         await recorder.flush(1)
@@ -107,10 +98,7 @@ async def test_a_newer_notice_replaces_one_that_still_waits() -> None:
 async def test_a_newer_notice_follows_one_that_is_being_written() -> None:
     """The one under way is not lost, and the newer one is written last."""
     answered = asyncio.Event()
-    async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(200, after=answered))
-        server.on("POST", EVENTS, Reply(201))
-
+    async with running_recorder(Reply(200, after=answered)) as (server, recorder):
         recorder.record(POD, waiting("first"))
         await until(lambda: server.asked("PATCH"))
         recorder.record(POD, waiting("second"))
@@ -124,10 +112,7 @@ async def test_a_newer_notice_follows_one_that_is_being_written() -> None:
 async def test_a_condition_is_tried_until_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the pod's state: an outage must not leave a wrong one behind."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, *[Reply(503)] * 5, Reply(200))
-        server.on("POST", EVENTS, Reply(201))
-
+    async with running_recorder(*[Reply(503)] * 5, Reply(200)) as (server, recorder):
         recorder.record(POD, waiting("GpuHeld: held"))
         await recorder.flush(3)
 
@@ -138,9 +123,7 @@ async def test_a_condition_is_tried_until_it_is_written(monkeypatch: pytest.Monk
 async def test_an_event_is_given_up_after_three_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event only informs: unlike the condition, it is not the pod's state."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with running_recorder() as (server, recorder):
-        server.on("POST", EVENTS, Reply(503))
-
+    async with running_recorder(events=(Reply(503),)) as (server, recorder):
         recorder.record(POD, SCHEDULED)
         await recorder.flush(2)
 
@@ -151,9 +134,7 @@ async def test_an_event_is_given_up_after_three_tries(monkeypatch: pytest.Monkey
 async def test_an_event_whose_answer_was_lost_is_not_recorded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server may have stored it. The next try has the same name, which can exist only once."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with running_recorder() as (server, recorder):
-        server.on("POST", EVENTS, Reply(504), Reply(409))
-
+    async with running_recorder(events=(Reply(504), Reply(409))) as (server, recorder):
         recorder.record(POD, SCHEDULED)
         await recorder.flush(1)
 
@@ -164,8 +145,6 @@ async def test_an_event_whose_answer_was_lost_is_not_recorded_twice(monkeypatch:
 async def test_two_events_of_a_pod_have_two_names() -> None:
     """Even if both have the same text."""
     async with running_recorder() as (server, recorder):
-        server.on("POST", EVENTS, Reply(201))
-
         for _ in range(2):
             recorder.record(POD, SCHEDULED)
             await recorder.flush(1)
@@ -176,10 +155,7 @@ async def test_two_events_of_a_pod_have_two_names() -> None:
 
 async def test_a_refused_notice_is_not_repeated() -> None:
     """The pod is gone, or the text is invalid: another try changes nothing."""
-    async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(404))
-        server.on("POST", EVENTS, Reply(422, {"message": "note too long"}))
-
+    async with running_recorder(Reply(404), events=(Reply(422, {"message": "note too long"}),)) as (server, recorder):
         recorder.record(POD, waiting("GpuHeld: held"))
         await recorder.flush(1)
 
@@ -190,9 +166,7 @@ async def test_before_a_bind_no_untrue_condition_is_left_under_way(monkeypatch: 
     """A write that waits is cancelled, and one in flight is waited for: the bind writes the condition last."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.3)
     answered = asyncio.Event()
-    async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(503, after=answered), Reply(200))
-        server.on("POST", EVENTS, Reply(201))
+    async with running_recorder(Reply(503, after=answered), Reply(200)) as (server, recorder):
         recorder.record(POD, waiting("GpuHeld: held"))
         await until(lambda: server.asked("PATCH"))
 
@@ -242,12 +216,8 @@ async def silent_recorder() -> AsyncIterator[tuple[SilentApi, ApiEventRecorder]]
     """Run an event recorder that gets no answer."""
     api = SilentApi()
     recorder = ApiEventRecorder(api, controller="gpu-scheduler", instance="replica-0")
-    task = asyncio.create_task(recorder.run())
-    try:
+    async with recording(recorder):
         yield api, recorder
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("withdraws", ["one", "all"])
@@ -293,11 +263,9 @@ async def test_a_leader_that_stops_sends_no_condition_any_more(monkeypatch: pyte
     """A condition in flight is waited for. The others are dropped with their events, and events of binds are sent."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.3)
     answered = asyncio.Event()
-    async with running_recorder() as (server, recorder):
+    async with running_recorder(Reply(200, after=answered)) as (server, recorder):
         failing = PodRef("default", "train-9", "uid-9")
-        server.on("PATCH", STATUS, Reply(200, after=answered))
         server.on("PATCH", STATUS.replace("train-0", "train-9"), Reply(503))
-        server.on("POST", EVENTS, Reply(201))
         recorder.record(failing, waiting("GpuHeld: held"))
         recorder.record(POD, waiting("GpuHeld: held"))
         await until(lambda: len(server.asked("PATCH")) == 2)
@@ -322,8 +290,6 @@ async def test_a_replica_that_no_longer_leads_sends_no_condition() -> None:
     """It was stopped for a while, and its successor may have bound the pod."""
     leads = [True]
     async with running_recorder(may_write=lambda: leads[0]) as (server, recorder):
-        server.on("PATCH", STATUS, Reply(200))
-        server.on("POST", EVENTS, Reply(201))
         recorder.record(POD, waiting("GpuHeld: held"))
         leads[0] = False
         await recorder.flush(2)
@@ -334,9 +300,7 @@ async def test_a_replica_that_no_longer_leads_sends_no_condition() -> None:
 async def test_a_condition_is_sent_again_after_the_credentials_were_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a 401 the API client reads them again, and does not repeat such a request by itself."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 0.005)
-    async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(401), Reply(200))
-        server.on("POST", EVENTS, Reply(201))
+    async with running_recorder(Reply(401), Reply(200)) as (server, recorder):
         recorder.record(POD, waiting("GpuHeld: held"))
         await recorder.flush(2)
 
@@ -347,7 +311,6 @@ async def test_a_failing_notice_does_not_delay_the_others(monkeypatch: pytest.Mo
     """Conditions that the API server refuses for now are retried later. Other notices are written meanwhile."""
     monkeypatch.setattr(event_recorder, "BACKOFF_FIRST", 10)
     async with running_recorder() as (server, recorder):
-        server.on("POST", EVENTS, Reply(201))
         for number in range(event_recorder.WAITING_WORKERS + 1):
             path = f"/api/v1/namespaces/default/pods/stuck-{number}/status"
             server.on("PATCH", path, Reply(503))
@@ -393,10 +356,7 @@ async def test_a_full_queue_refuses_a_notice(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_a_pod_of_megabytes_is_recorded_once_and_not_read() -> None:
     """The API server answers with the pod itself. Sixteen such answers at once would take a hundred megabytes."""
-    async with running_recorder() as (server, recorder):
-        server.on("PATCH", STATUS, Reply(200, {"spec": "x" * 2 * event_recorder.MAX_ANSWER_BYTES}))
-        server.on("POST", EVENTS, Reply(201))
-
+    async with running_recorder(Reply(200, {"spec": "x" * 2 * event_recorder.MAX_ANSWER_BYTES})) as (server, recorder):
         recorder.record(POD, waiting("EnvConflict"))
         await recorder.flush(1)
 
@@ -412,12 +372,9 @@ async def test_what_it_has_no_right_to_write_is_never_sent(*, events: bool, cond
         recorder = ApiEventRecorder(
             api, controller="gpu-scheduler", instance="replica-0", events=events, conditions=conditions
         )
-        task = asyncio.create_task(recorder.run())
-
-        assert all([recorder.record(POD, waiting("GpuHeld: …")), recorder.record(POD, SCHEDULED)])
-        await recorder.flush(1)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with recording(recorder):
+            assert all([recorder.record(POD, waiting("GpuHeld: …")), recorder.record(POD, SCHEDULED)])
+            await recorder.flush(1)
 
         assert len(server.asked("PATCH")) == conditions
         assert len(server.asked("POST")) == 2 * events

@@ -17,10 +17,18 @@ NOW = 1767268800.0
 """2026-01-01T12:00:00Z"""
 
 
-def test_attempts_are_counted_by_their_result() -> None:
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> SchedulerMetrics:
+    return SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
+
+
+def test_attempts_are_counted_by_their_result(registry: CollectorRegistry, metrics: SchedulerMetrics) -> None:
     """With kube-scheduler's names, so that its dashboards fit."""
-    registry = CollectorRegistry()
-    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
     for result in (Result.SCHEDULED, Result.UNSCHEDULABLE, Result.UNSCHEDULABLE, Result.ERROR):
         metrics.attempted(result, 0.003)
 
@@ -33,10 +41,10 @@ def test_attempts_are_counted_by_their_result() -> None:
         assert registry.get_sample_value(f"{seconds}_bucket", {**labels, "le": "0.004"}) == count
 
 
-def test_the_time_from_the_first_watch_event_to_the_bind_is_measured() -> None:
+def test_the_time_from_the_first_watch_event_to_the_bind_is_measured(
+    registry: CollectorRegistry, metrics: SchedulerMetrics
+) -> None:
     """Including the time in the queue, for hours."""
-    registry = CollectorRegistry()
-    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
     bind = Bind(PodRef("default", "train-0", "uid-1"), Placement("node1", ("0",), 0), "", BY_MAP, "index 0")
     metrics.placed(pod(created="2026-01-01T10:00:00Z"), bind, 7200)
 
@@ -54,10 +62,10 @@ def test_the_time_from_the_first_watch_event_to_the_bind_is_measured() -> None:
         (Owner("Invented-by-a-tenant", "train"), "other"),
     ],
 )
-def test_the_time_from_creation_to_bind_is_measured_by_kind(owner: Owner | None, kind: str) -> None:
+def test_the_time_from_creation_to_bind_is_measured_by_kind(
+    registry: CollectorRegistry, metrics: SchedulerMetrics, owner: Owner | None, kind: str
+) -> None:
     """A tenant's own kinds have one label together. A clock behind the API server's counts as no time."""
-    registry = CollectorRegistry()
-    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
     bind = Bind(PodRef("default", "train-0", "uid-1"), Placement("node1", ("0",), 0), "", "best_fit", "the best")
     for created in ("2026-01-01T11:59:30Z", "2026-01-01T12:00:01Z", ""):
         metrics.placed(pod(owner=owner, created=created), bind, 1)
@@ -69,20 +77,16 @@ def test_the_time_from_creation_to_bind_is_measured_by_kind(owner: Owner | None,
     assert registry.get_sample_value("gpu_scheduler_binds_total", {"strategy": "map"}) == 0
 
 
-def test_each_reason_has_a_count_from_the_start() -> None:
+def test_each_reason_has_a_count_from_the_start(registry: CollectorRegistry, metrics: SchedulerMetrics) -> None:
     """So that a rate exists when the first pod waits."""
-    registry = CollectorRegistry()
-    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
     metrics.waits(Reason.GPU_HELD)
 
     found = {reason: registry.get_sample_value("gpu_scheduler_attempts_total", {"reason": reason}) for reason in Reason}
     assert found == {reason: float(reason is Reason.GPU_HELD) for reason in Reason}
 
 
-def test_allocations_are_measured_by_their_outcome() -> None:
+def test_allocations_are_measured_by_their_outcome(registry: CollectorRegistry, metrics: SchedulerMetrics) -> None:
     """Each outcome has a count from the start."""
-    registry = CollectorRegistry()
-    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
     metrics.allocation(AllocationOutcome.WITHDRAWN, 0.3)
 
     name = "gpu_scheduler_claim_allocation_duration_seconds"
@@ -91,28 +95,24 @@ def test_allocations_are_measured_by_their_outcome() -> None:
     assert registry.get_sample_value(f"{name}_sum", {"outcome": "withdrawn"}) == 0.3
 
 
-def test_claims_are_counted_at_a_scrape() -> None:
+def test_claims_are_counted_at_a_scrape(registry: CollectorRegistry) -> None:
     """A state without a claim is 0."""
-    registry = CollectorRegistry()
     ClaimCollector(registry, lambda: {ClaimState.BOUND: 2})
 
     found = [registry.get_sample_value("gpu_scheduler_allocated_claims", {"state": state}) for state in ClaimState]
     assert found == [2, 0, 0]
 
 
-def test_repairs_are_counted_by_entry() -> None:
+def test_repairs_are_counted_by_entry(registry: CollectorRegistry, metrics: SchedulerMetrics) -> None:
     """A repair should never happen, so the counter exists from the start."""
-    registry = CollectorRegistry()
-    metrics = SchedulerMetrics(registry, "gpu-scheduler", lambda: NOW)
     before = registry.get_sample_value("gpu_scheduler_ledger_repairs_total")
     metrics.repaired(3)
 
     assert (before, registry.get_sample_value("gpu_scheduler_ledger_repairs_total")) == (0, 3)
 
 
-def test_reviews_are_counted_by_outcome() -> None:
+def test_reviews_are_counted_by_outcome(registry: CollectorRegistry) -> None:
     """The outcome is patched, allowed, or the reason of the refusal."""
-    registry = CollectorRegistry()
     metrics = WebhookMetrics(registry)
     metrics.reviewed("/mutate", "MapInvalid", 0.0007)
     metrics.reviewed("/mutate", "patched", 0.0007)
@@ -123,9 +123,9 @@ def test_reviews_are_counted_by_outcome() -> None:
     assert registry.get_sample_value(seconds, {"path": "/mutate", "le": "0.001"}) == 2
 
 
-def test_gauges_are_read_when_they_are_scraped() -> None:
+def test_gauges_are_read_when_they_are_scraped(registry: CollectorRegistry) -> None:
     """No gauge is computed between two scrapes."""
-    registry, value = CollectorRegistry(), [1.0]
+    value = [1.0]
     read_gauges(registry, {"one": ("One", lambda: value[0])})
     read_labelled_gauge(registry, "many", "Many", "name", {"a": lambda: 2 * value[0], "b": lambda: 3 * value[0]})
     value[0] = 5.0
