@@ -2,6 +2,7 @@
 
 import base64
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -143,44 +144,38 @@ def test_a_lost_pair_is_issued_again(folder: Path) -> None:
     assert data_of(folder, CA) == ca
 
 
-def without_secrets(folder: Path) -> None:
-    (folder / "webhook-tls-secret.yaml").unlink()
-
-
-def without_ca(folder: Path) -> None:
-    store(folder, CA, {})
+def secrets_of(folder: Path) -> Path:
+    return folder / "webhook-tls-secret.yaml"
 
 
 def cut_short(folder: Path) -> None:
-    file = folder / "webhook-tls-secret.yaml"
+    file = secrets_of(folder)
     file.write_text(file.read_text(encoding="utf-8")[:500] + "\n  [", encoding="utf-8")
-
-
-def no_secrets(folder: Path) -> None:
-    (folder / "webhook-tls-secret.yaml").write_text("- hello\n", encoding="utf-8")
-
-
-def not_base64(folder: Path) -> None:
-    text = "metadata: {name: gpu-scheduler-webhook-ca}\ndata: {tls.crt: '%'}\n"
-    (folder / "webhook-tls-secret.yaml").write_text(text, encoding="utf-8")
 
 
 def other_key(folder: Path) -> None:
     store(folder, CA, {**data_of(folder, CA), "tls.key": data_of(folder, SERVING)["tls.key"]})
 
 
-UNUSABLE: dict[str, tuple[Any, str]] = {
+NOT_BASE64 = "metadata: {name: gpu-scheduler-webhook-ca}\ndata: {tls.crt: '%'}\n"
+UNUSABLE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "the file of the Secrets is missing": (
-        without_secrets,
+        lambda folder: secrets_of(folder).unlink(),
         "cannot keep the CA of {}/ca.crt: {}/webhook-tls-secret.ya",
     ),
     "the CA's Secret is missing, as older scripts had none": (
-        without_ca,
+        lambda folder: store(folder, CA, {}),
         "cannot keep the CA of {}/webhook-tls-secret.yaml: it has no Secret gpu-scheduler-webhook-ca; make a new CA",
     ),
     "no YAML": (cut_short, "cannot read the Secrets in {}/webhook-tls-secret.yaml: "),
-    "no Secrets": (no_secrets, "cannot read the Secrets in {}/webhook-tls-secret.yaml: Expected `object`"),
-    "no base64": (not_base64, "cannot read the Secrets in {}/webhook-tls-secret.yaml: Invalid base64"),
+    "no Secrets": (
+        lambda folder: secrets_of(folder).write_text("- hello\n"),
+        "cannot read the Secrets in {}/webhook-tls-secret.yaml: Expected `object`",
+    ),
+    "no base64": (
+        lambda folder: secrets_of(folder).write_text(NOT_BASE64),
+        "cannot read the Secrets in {}/webhook-tls-secret.yaml: Invalid base64",
+    ),
     "the key of another": (
         other_key,
         "cannot sign: tls.key of Secret gpu-scheduler-webhook-ca is not the key of its tls.crt; make a new CA",
@@ -189,7 +184,9 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("damage", "sentence"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_ca_that_cannot_be_used_is_not_replaced_unasked(folder: Path, damage: Any, sentence: str) -> None:
+def test_a_ca_that_cannot_be_used_is_not_replaced_unasked(
+    folder: Path, damage: Callable[[Path], Any], sentence: str
+) -> None:
     """The API server of some cluster may trust it. With --new-ca it stays trusted."""
     first = (folder / "ca.crt").read_bytes()
     damage(folder)
@@ -221,7 +218,7 @@ def test_a_ca_near_its_end_is_not_replaced_unasked(folder: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no certificate"])
 def test_a_bundle_that_cannot_be_read_is_not_trusted_any_more(folder: Path, content: bytes) -> None:
     """With --new-ca, after which the folder is in order."""
-    without_secrets(folder)
+    secrets_of(folder).unlink()
     (folder / "ca.crt").write_bytes(content)
 
     outcome = fill(folder, replace(WANTED, new_ca=True), NOW)

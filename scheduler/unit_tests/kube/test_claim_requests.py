@@ -120,29 +120,13 @@ def test_of_a_claim_of_ours_nothing_is_asked() -> None:
     assert read(one(), "gpu-scheduler-a") == (None, "")
 
 
+FIELDS = ["devices", "requests", "exactly", "name", "count", "deviceClassName", "selectors", "cel", "expression"]
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", DRIVER, INDEX, "ExactCount"]),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "devices",
-                        "requests",
-                        "exactly",
-                        "name",
-                        "count",
-                        "deviceClassName",
-                        "selectors",
-                        "cel",
-                        "expression",
-                    ]
-                ),
-                inner,
-                max_size=4,
-            )
-        ),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
         max_leaves=12,
     )
 )

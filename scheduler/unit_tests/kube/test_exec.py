@@ -1,7 +1,6 @@
 """Commands in containers, over the WebSockets of a scripted API server."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
 
@@ -41,54 +40,44 @@ async def test_the_output_of_a_command(protocol: str) -> None:
     assert request.query == {"container": "main", "command": "cat", "stdout": "true", "stderr": "true"}
 
 
-@dataclass(frozen=True)
-class Case:
-    """What the server does, and the text of the error."""
-
-    reply: Exec | Reply
-    why: str
-
-
-FAILURES = {
-    "a refusal has the API server's message": Case(
+FAILURES: dict[str, tuple[Exec | Reply, str]] = {
+    "a refusal has the API server's message": (
         Reply(403, {"message": 'User "jane" cannot create resource "pods/exec"'}),
         'HTTP 403: User "jane" cannot create resource "pods/exec"',
     ),
-    "a pod that is gone": Case(
-        Reply(404, {"message": 'pods "train-0" not found'}), 'HTTP 404: pods "train-0" not found'
-    ),
-    "an answer that opens no WebSocket": Case(Reply(200, "hello"), "HTTP 200: hello"),
-    "a command that fails, with what it printed": Case(
+    "a pod that is gone": (Reply(404, {"message": 'pods "train-0" not found'}), 'HTTP 404: pods "train-0" not found'),
+    "an answer that opens no WebSocket": (Reply(200, "hello"), "HTTP 200: hello"),
+    "a command that fails, with what it printed": (
         Exec((ERR + b"cat: denied\n", status(status="Failure", message="it ended with 1"))),
         "it ended with 1: cat: denied",
     ),
-    "a failure without a message": Case(Exec((status(status="Failure", reason="InternalError"),)), "InternalError"),
-    "a failure that says nothing": Case(Exec((status(),)), "it failed"),
-    "a status that is no JSON": Case(Exec((STATUS + b"{",)), "its status cannot be read: "),
-    "a connection that ends before the status": Case(
-        Exec((OUT + b"A=1\0",)), "the connection ended before the command"
+    "a failure without a message": (Exec((status(status="Failure", reason="InternalError"),)), "InternalError"),
+    "a failure that says nothing": (Exec((status(),)), "it failed"),
+    "a status that is no JSON": (Exec((STATUS + b"{",)), "its status cannot be read: "),
+    "a connection that ends before the status": (Exec((OUT + b"A=1\0",)), "the connection ended before the command"),
+    "more output than allowed, in small messages": (
+        Exec((OUT + b"x" * 600, ERR + b"x" * 600, SUCCESS)),
+        "it prints more than 1000 bytes",
     ),
-    "more output than allowed, in small messages": Case(
-        Exec((OUT + b"x" * 600, ERR + b"x" * 600, SUCCESS)), "it prints more than 1000 bytes"
-    ),
-    "more output than allowed, in one message": Case(Exec((OUT + b"x" * 2000, SUCCESS)), "its output cannot be read: "),
-    "text in place of bytes": Case(Exec(("hello",)), "its output cannot be read: hello"),
-    "a server of an unknown protocol": Case(
-        Exec((SUCCESS,), "v1.example.com"), "the API server speaks none of v5.channel.k8s.io, v4.channel.k8s.io"
+    "more output than allowed, in one message": (Exec((OUT + b"x" * 2000, SUCCESS)), "its output cannot be read: "),
+    "text in place of bytes": (Exec(("hello",)), "its output cannot be read: hello"),
+    "a server of an unknown protocol": (
+        Exec((SUCCESS,), "v1.example.com"),
+        "the API server speaks none of v5.channel.k8s.io, v4.channel.k8s.io",
     ),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Client protocols")
-@pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
-async def test_a_command_without_a_result(case: Case) -> None:
+@pytest.mark.parametrize(("reply", "why"), FAILURES.values(), ids=FAILURES)
+async def test_a_command_without_a_result(reply: Exec | Reply, why: str) -> None:
     """The error says why. Only a 403 is a missing right."""
     async with connected() as (server, api), Executor(api) as executor:
         with pytest.raises(ExecError) as caught:
-            await run(server, executor, case.reply)
+            await run(server, executor, reply)
 
-    assert str(caught.value).startswith(case.why)
-    assert caught.value.forbidden == case.why.startswith("HTTP 403")
+    assert str(caught.value).startswith(why)
+    assert caught.value.forbidden == why.startswith("HTTP 403")
 
 
 async def test_a_command_that_does_not_end() -> None:

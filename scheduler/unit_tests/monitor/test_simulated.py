@@ -199,36 +199,43 @@ def test_load_goes_with_the_pods() -> None:
     assert here.loads(gpus) == {}
 
 
-def source(file: Path, pods: NodePods, *cordons: Cordon) -> SimulatedSource:
-    return SimulatedSource(file, "node1", pods, lambda: cordons)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return the path of an inventory."""
+    path = tmp_path / "inventory.yaml"
+    path.write_bytes(TWO_KINDS)
+    return path
+
+
+def declare(file: Path, text: bytes) -> None:
+    file.write_bytes(text)
+
+
+def source(file: Path, *pods: Pod, cordons: tuple[Cordon, ...] = ()) -> SimulatedSource:
+    """Return a source of node1 with these pods."""
+    here = NodePods("node1")
+    for each in pods:
+        here.applied(each)
+    return SimulatedSource(file, "node1", here, lambda: cordons)
 
 
 @pytest.mark.promise("monitor-4")
-async def test_the_file_is_read_anew_at_each_read(tmp_path: Path) -> None:
+async def test_the_file_is_read_anew_at_each_read(file: Path) -> None:
     """So health can be changed at run time. The file's utilization takes precedence over the pods'."""
-    file = tmp_path / "inventory.yaml"
-    file.write_bytes(TWO_KINDS)
-    pods = NodePods("node1")
-    pods.applied(pod("a", literal="0"))
-    pods.applied(pod("b", literal="1"))
-    reader = source(file, pods)
+    reader = source(file, pod("a", literal="0"), pod("b", literal="1"))
     first = await reader.read()
-    file.write_bytes(TWO_KINDS.replace(b"degraded", b"unhealthy"))
+    declare(file, TWO_KINDS.replace(b"degraded", b"unhealthy"))
     second = await reader.read()
 
     assert [(gpu.used, gpu.utilization) for gpu in first] == [(81920, 70), (81920, 55), (0, 0)]
     assert [gpu.health for gpu in second] == [Health.HEALTHY, Health.HEALTHY, Health.UNHEALTHY]
 
 
-async def test_temperature_and_power_follow_the_load(tmp_path: Path) -> None:
+async def test_temperature_and_power_follow_the_load(file: Path) -> None:
     """An idle GPU has 30 °C and 50 W, a fully utilized one 80 °C and 300 W. The file's values take precedence."""
-    file = tmp_path / "inventory.yaml"
-    file.write_bytes(TWO_KINDS)
-    pods = NodePods("node1")
-    pods.applied(pod("a", literal="0"))
-    reader = source(file, pods)
+    reader = source(file, pod("a", literal="0"))
     first = await reader.read()
-    file.write_bytes(GROUP.replace(b"model", b"utilization: {1: 100}, temperature: {0: 0}, power: {0: 0}, model"))
+    declare(file, GROUP.replace(b"model", b"utilization: {1: 100}, temperature: {0: 0}, power: {0: 0}, model"))
     second = await reader.read()
 
     assert [(gpu.utilization, gpu.temperature, gpu.power) for gpu in first] == [
@@ -239,38 +246,29 @@ async def test_temperature_and_power_follow_the_load(tmp_path: Path) -> None:
     assert [(gpu.utilization, gpu.temperature, gpu.power) for gpu in second] == [(70, 0, 0), (100, 80, 300)]
 
 
-def missing(file: Path) -> None:
-    file.unlink()
-
-
-def broken(file: Path) -> None:
-    file.write_text("node1: many")
-
-
 @pytest.mark.parametrize(
     ("damage", "sentence"),
-    [(missing, r"cannot read inventory .*inventory\.yaml: No such file"), (broken, "cannot use the inventory: ")],
+    [
+        (Path.unlink, r"cannot read inventory .*inventory\.yaml: No such file"),
+        (lambda file: file.write_text("node1: many"), "cannot use the inventory: "),
+    ],
+    ids=["missing", "broken"],
 )
 async def test_a_file_that_cannot_be_read_gives_no_reading(
-    tmp_path: Path, damage: Callable[[Path], Any], sentence: str
+    file: Path, damage: Callable[[Path], Any], sentence: str
 ) -> None:
     """The node is stale until the file is right again."""
-    file = tmp_path / "inventory.yaml"
-    file.write_bytes(FOUR)
     damage(file)
 
     with pytest.raises(UnreadableError, match=sentence):
-        await source(file, NodePods("node1")).read()
+        await source(file).read()
 
 
-async def test_a_cordoned_gpu_is_shown_as_let_go(tmp_path: Path) -> None:
+async def test_a_cordoned_gpu_is_shown_as_let_go(file: Path) -> None:
     """It keeps its identity and its health, and has no load."""
-    file = tmp_path / "inventory.yaml"
-    file.write_bytes(TWO_KINDS)
-    pods = NodePods("node1")
-    pods.applied(pod("a", literal="0"))
-    before = await source(file, pods).read()
-    gpus = await source(file, pods, Cordon("2"), Cordon(before[0].uuid or "")).read()
+    loaded = pod("a", literal="0")
+    before = await source(file, loaded).read()
+    gpus = await source(file, loaded, cordons=(Cordon("2"), Cordon(before[0].uuid or ""))).read()
 
     assert gpus == (let_go(before[0]), before[1], let_go(before[2]))
     assert [(gpu.health, gpu.used, gpu.released) for gpu in (before[2], gpus[2])] == [

@@ -25,6 +25,7 @@ from unit_tests.kube.server import FakeServer, Reply, connected
 from unit_tests.scheduler.test_binder import ClosingGate
 
 if TYPE_CHECKING:
+    from gpu_scheduler.kube.http.client import ApiClient
     from tests.objects import Object
 
 BASE: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -111,6 +112,10 @@ class Case:
 def last_version(case: Case) -> str:
     body: Any = (*case.post, *case.get, *case.status)[-1].body
     return str(body["metadata"]["resourceVersion"])
+
+
+def allocator_of(api: ApiClient, gate: Gate | None = None) -> ApiClaimAllocator:
+    return ApiClaimAllocator(api, gate or Gate(), DeviceClasses())
 
 
 def sent(server: FakeServer) -> list[tuple[str, str, Any]]:
@@ -230,7 +235,7 @@ async def test_claims_are_allocated_with_as_few_writes_as_possible(case: Case) -
     """A claim is used only if it is as this scheduler writes it, and what other pods have stays theirs."""
     async with connected() as (server, api):
         case.script(server)
-        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
+        result = await allocator_of(api).allocate(BIND)
 
         assert sent(server) == case.sent
         assert result == (case.result or {"own": last_version(case)})
@@ -249,7 +254,7 @@ async def test_a_lost_answer_leaves_the_pod_unbound(case: Case) -> None:
     """Whether the claim is allocated is unknown. The pod is tried again, and finds the claim."""
     async with connected() as (server, api):
         case.script(server)
-        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
+        result = await allocator_of(api).allocate(BIND)
 
     assert isinstance(result, Failed)
     assert result.reason is Reason.BIND_FAILED
@@ -265,22 +270,10 @@ async def test_an_answer_that_cannot_be_read_is_a_sentence(body: Object | str) -
     """As a proxy may send it."""
     async with connected() as (server, api):
         server.on("POST", BASE, Reply(201, body))
-        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(BIND)
+        result = await allocator_of(api).allocate(BIND)
 
     assert isinstance(result, Failed)
     assert "the answer cannot be read" in result.message
-
-
-@pytest.mark.promise("isolate-3")
-@pytest.mark.parametrize(("checks", "requests"), [(0, 0), (1, 2), (2, 3)])
-async def test_every_write_asks_the_fence(checks: int, requests: int) -> None:
-    """A replica that no longer leads writes no claim, also between two writes of one claim."""
-    async with connected() as (server, api):
-        CASES["a claim that its controller has released is protected again"].script(server)
-        result = await ApiClaimAllocator(api, ClosingGate(checks=checks), DeviceClasses()).allocate(BIND)
-
-        assert result == NotSent("this replica's Lease no longer allows a write")
-        assert len(server.requests) == requests
 
 
 async def test_a_claim_of_one_pod_is_owned_by_it() -> None:
@@ -290,9 +283,7 @@ async def test_a_claim_of_one_pod_is_owned_by_it() -> None:
         server.on("POST", BASE, found(ownerReferences=[owner]))
         server.on("PATCH", STATUS, found("8"))
         alone = tuple(replace(claim, owner=None) for claim in BIND.claims)
-        assert await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(replace(BIND, claims=alone)) == {
-            "own": "8"
-        }
+        assert await allocator_of(api).allocate(replace(BIND, claims=alone)) == {"own": "8"}
 
         assert [each.body["metadata"]["ownerReferences"] for each in server.asked("POST")] == [[owner]]
 
@@ -348,23 +339,34 @@ async def test_of_a_users_claim_only_allocation_pods_and_finalizer_are_written(c
     """It is never created, and its owners stay. A policy knows our allocations by their field manager."""
     async with connected() as (server, api):
         case.script(server)
-        result = await ApiClaimAllocator(api, Gate(), DeviceClasses()).allocate(OWN_BIND)
+        result = await allocator_of(api).allocate(OWN_BIND)
 
         assert sent(server) == case.sent
         assert result == (case.result or {"own": last_version(case)})
         assert all(each.query == {"fieldManager": "gpu-scheduler"} for each in server.asked("PATCH"))
 
 
-@pytest.mark.promise("isolate-3")
-@pytest.mark.parametrize(("checks", "requests"), [(0, 1), (1, 2)])
-async def test_every_write_of_a_users_claim_asks_the_fence(checks: int, requests: int) -> None:
-    """A replica that no longer leads allocates nothing."""
-    async with connected() as (server, api):
-        OWN_CASES["a new claim takes two writes"].script(server)
-        result = await ApiClaimAllocator(api, ClosingGate(checks=checks), DeviceClasses()).allocate(OWN_BIND)
+FENCED = {
+    "a claim of ours": (
+        BIND,
+        CASES["a claim that its controller has released is protected again"],
+        {0: 0, 1: 2, 2: 3},
+    ),
+    "a user's claim": (OWN_BIND, OWN_CASES["a new claim takes two writes"], {0: 1, 1: 2}),
+}
 
-        assert result == NotSent("this replica's Lease no longer allows a write")
-        assert len(server.requests) == requests
+
+@pytest.mark.promise("isolate-3")
+@pytest.mark.parametrize(("bind", "case", "requests"), FENCED.values(), ids=FENCED)
+async def test_every_write_asks_the_fence(bind: Bind, case: Case, requests: dict[int, int]) -> None:
+    """A replica that no longer leads writes no claim, also between two writes of one claim."""
+    for checks, expected in requests.items():
+        async with connected() as (server, api):
+            case.script(server)
+            result = await allocator_of(api, ClosingGate(checks=checks)).allocate(bind)
+
+            assert result == NotSent("this replica's Lease no longer allows a write")
+            assert len(server.requests) == expected
 
 
 async def test_a_users_claim_gets_the_configuration_of_its_class() -> None:
@@ -409,9 +411,7 @@ async def test_a_pod_that_is_not_bound_gives_its_claims_back(case: Case) -> None
     """And nothing of other pods."""
     async with connected() as (server, api):
         case.script(server)
-        why = await ApiClaimAllocator(api, Gate(), DeviceClasses()).release(
-            POD, [AllocatedClaim("default", "own", "uid-of-own")]
-        )
+        why = await allocator_of(api).release(POD, [AllocatedClaim("default", "own", "uid-of-own")])
 
         assert sent(server) == case.sent
         assert why == (None if case.result is None else str(case.result))
@@ -422,7 +422,7 @@ async def test_a_pod_that_is_not_bound_gives_its_claims_back(case: Case) -> None
 async def test_a_withdrawal_without_an_answer_reaches_no_later_bind(version: str) -> None:
     """The claim is changed before the pod uses it again, unless it has another version than the withdrawal names."""
     async with connected() as (server, api):
-        allocator = ApiClaimAllocator(api, Gate(), DeviceClasses())
+        allocator = allocator_of(api)
         server.on("POST", BASE, Reply(409))
         server.on("GET", CLAIM, allocated(MINE), allocated(MINE, version=version), found("9"))
         server.on("PATCH", STATUS, CUT, found("9"), found("10"))
@@ -437,7 +437,7 @@ async def test_a_withdrawal_without_an_answer_reaches_no_later_bind(version: str
 async def test_few_withdrawals_without_an_answer_are_remembered() -> None:
     """The oldest is forgotten first."""
     async with connected() as (server, api):
-        allocator = ApiClaimAllocator(api, Gate(), DeviceClasses())
+        allocator = allocator_of(api)
         for number in range(MOST_UNANSWERED + 1):
             server.on("GET", f"{BASE}/c{number}", allocated(MINE))
             server.on("PATCH", f"{BASE}/c{number}/status", Reply(500))
@@ -451,9 +451,7 @@ async def test_a_replica_that_does_not_lead_gives_nothing_back() -> None:
     """The claims may be those of the pod that the new leader binds now."""
     async with connected() as (server, api):
         server.on("GET", CLAIM, allocated(MINE))
-        why = await ApiClaimAllocator(api, Gate(open=False), DeviceClasses()).release(
-            POD, [AllocatedClaim("default", "own", "1")]
-        )
+        why = await allocator_of(api, Gate(open=False)).release(POD, [AllocatedClaim("default", "own", "1")])
 
         assert sent(server) == [GET]
         assert why == str(NotSent("this replica's Lease no longer allows a write"))

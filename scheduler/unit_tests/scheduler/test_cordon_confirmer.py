@@ -127,36 +127,18 @@ async def test_a_change_during_the_write_is_confirmed_too() -> None:
     assert status.confirmed == [("node1", 2), ("node1", 3)]
 
 
+NOON, TEN = "2026-11-25T12:00:00Z", "2026-11-25T10:00:00Z"
+SOME = {"status": "True", "reason": "GpusCordoned", "message": "no pod is bound to the cordoned GPUs from now on"}
+NONE = {"status": "False", "reason": "NoGpuCordoned", "message": "all GPUs are in service"}
 SHOWN: dict[str, tuple[NodeCordons, dict[str, Any]]] = {
-    "a first cordon": (
-        FIRST,
-        {
-            "status": "True",
-            "reason": "GpusCordoned",
-            "message": "no pod is bound to the cordoned GPUs from now on",
-            "lastTransitionTime": "2026-11-25T12:00:00Z",
-            "observedGeneration": 2,
-        },
-    ),
+    "a first cordon": (FIRST, {**SOME, "lastTransitionTime": NOON, "observedGeneration": 2}),
     "one more": (
-        NodeCordons("node1", (CORDON, CORDON), 3, 2, "2026-11-25T10:00:00Z"),
-        {
-            "status": "True",
-            "reason": "GpusCordoned",
-            "message": "no pod is bound to the cordoned GPUs from now on",
-            "lastTransitionTime": "2026-11-25T10:00:00Z",
-            "observedGeneration": 3,
-        },
+        NodeCordons("node1", (CORDON, CORDON), 3, 2, TEN),
+        {**SOME, "lastTransitionTime": TEN, "observedGeneration": 3},
     ),
     "none any more": (
-        NodeCordons("node1", (), 4, 3, "2026-11-25T10:00:00Z"),
-        {
-            "status": "False",
-            "reason": "NoGpuCordoned",
-            "message": "all GPUs are in service",
-            "lastTransitionTime": "2026-11-25T12:00:00Z",
-            "observedGeneration": 4,
-        },
+        NodeCordons("node1", (), 4, 3, TEN),
+        {**NONE, "lastTransitionTime": NOON, "observedGeneration": 4},
     ),
 }
 

@@ -48,6 +48,9 @@ POD = isolated("train-0", "0=node1:0\n")
 OTHERS = AllocatedClaim("team", "training", "uid-of-training", (GPU_A,))
 
 
+LEFT = AllocatedClaim("default", CLAIM, "uid-of-left", (GPU_A,), (POD.ref.uid,))
+
+
 @dataclass
 class Loop:
     """A scheduling loop on the virtual clock, with node1 and its GPUs A and B."""
@@ -231,9 +234,8 @@ async def test_a_claim_that_is_not_allocated_costs_one_attempt(
 async def test_claims_of_a_pod_that_waits_are_released() -> None:
     """An earlier leader allocated them and was killed before the Binding. Now the node is cordoned."""
     async with looping() as loop:
-        left = AllocatedClaim("default", CLAIM, "uid-of-left", (GPU_A,), (POD.ref.uid,))
         loop.allocator.failures = ["HTTP 500: not now"]
-        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.cache.device_claims.applied(LEFT)
         loop.scheduler.cache.nodes.applied(node("node1", unschedulable=True))
         loop.scheduler.pods.applied(POD)
         await asyncio.sleep(0.5)
@@ -242,7 +244,7 @@ async def test_claims_of_a_pod_that_waits_are_released() -> None:
         await asyncio.sleep(2)
         assert loop.allocator.released == [("train-0", [CLAIM])] * 2
 
-        loop.scheduler.cache.device_claims.applied(replace(left, devices=(), pods=()))
+        loop.scheduler.cache.device_claims.applied(replace(LEFT, devices=(), pods=()))
         await asyncio.sleep(20)
         assert loop.allocator.released == [("train-0", [CLAIM])] * 2
         assert loop.binder.sent == []
@@ -284,9 +286,8 @@ async def test_claims_that_are_reserved_late_are_released() -> None:
 async def test_no_bind_uses_claims_that_are_being_released() -> None:
     """The node can be used again while the withdrawal is in flight: the bind would lose its claims."""
     async with looping() as loop:
-        left = AllocatedClaim("default", CLAIM, "uid-of-left", (GPU_A,), (POD.ref.uid,))
         loop.allocator.seconds = 1.5
-        loop.scheduler.cache.device_claims.applied(left)
+        loop.scheduler.cache.device_claims.applied(LEFT)
         loop.scheduler.cache.nodes.applied(node("node1", unschedulable=True))
         loop.scheduler.pods.applied(POD)
         await asyncio.sleep(0.1)

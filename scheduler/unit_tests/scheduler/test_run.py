@@ -76,18 +76,7 @@ HOLDER = {
 }
 
 
-WATCHED = [
-    "claims",
-    "classes",
-    "foreign_pods",
-    "gpunodes",
-    "limits",
-    "monitors",
-    "nodes",
-    "pods",
-    "settings",
-    "volumes",
-]
+KINDS = ["claims", "classes", "foreign_pods", "gpunodes", "limits", "monitors", "nodes", "pods", "settings", "volumes"]
 
 
 def settings(**others: Any) -> RunSettings:
@@ -131,7 +120,7 @@ async def test_a_replica_lists_leads_and_is_ready() -> None:
         assert await ask(f"{url}/readyz") == (200, "ok")
         assert await ask(f"{url}/livez") == (200, "ok")
         assert replica.leadership.leading
-        assert sorted(replica.watches.silences()) == WATCHED
+        assert sorted(replica.watches.silences()) == KINDS
         assert all(seconds() < time.monotonic() - began for seconds in replica.watches.silences().values())
 
 
@@ -216,7 +205,7 @@ async def test_progress_says_what_was_seen_and_what_is_due(*, leads: bool) -> No
     waiting = {**RUNNING, "spec": {**RUNNING["spec"], "nodeName": None}, "status": {}}
     waiting["metadata"] = {**RUNNING["metadata"], "annotations": {"gpu-scheduling-map": "0=node1:0,1"}}
     held = Reply(body={**LEASE, "spec": {"holderIdentity": "other_1", "leaseDurationSeconds": 15}})
-    versions = {**dict.fromkeys(WATCHED, "1"), "monitors": None}
+    versions = {**dict.fromkeys(KINDS, "1"), "monitors": None}
     due = {"active": int(not leads), "writes": 0, "notices": 0, "cordons": 0}
     given = settings()
     async with connected() as (server, api):
