@@ -20,11 +20,22 @@ from unit_tests.kube.server import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
+    from tests.objects import Object
+
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
+
+
+def stored(body: Object, uid: str, status: Object | None = None, **metadata: str) -> Object:
+    """Return an object of namespace default as the API server sends it."""
+    return {
+        **body,
+        "metadata": {**body["metadata"], "namespace": "default", "uid": uid, **metadata},
+        "status": status or {},
+    }
 
 
 async def ask(url: str) -> tuple[int, str]:

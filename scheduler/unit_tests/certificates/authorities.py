@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from gpu_scheduler.certificates.issuing import Terms, issue, names_of, read_authority
+from unit_tests.kube.server import Reply
 
 if TYPE_CHECKING:
     from gpu_scheduler.certificates.issuing import SigningKey
@@ -79,6 +81,12 @@ class Ca:
         begun = NOW - 335 * DAY
         long_ago = replace(self, age=400 * DAY, left=4000 * DAY)
         return issue(read_authority(long_ago.secret()), replace(terms, validity=left + NOW - begun), begun)
+
+
+def secret(data: dict[str, bytes], version: str = "7", annotations: dict[str, str] | None = None) -> Reply:
+    """Return a Secret as the API server sends it."""
+    encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
+    return Reply(body={"metadata": {"resourceVersion": version, "annotations": annotations}, "data": encoded})
 
 
 def rsa_ca() -> Ca:

@@ -16,7 +16,7 @@ from gpu_scheduler.certificates.secrets import SecretClient
 from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.process.lifecycle import Clocks, FatalError
 from gpu_scheduler.settings import IssuerSettings
-from unit_tests.certificates.authorities import DAY, NOW, TERMS, Ca
+from unit_tests.certificates.authorities import DAY, NOW, TERMS, Ca, secret
 from unit_tests.kube.server import FakeServer, Reply, connected
 
 SECRETS = "/api/v1/namespaces/gpu-scheduler-system/secrets"
@@ -29,12 +29,6 @@ MISSING = Reply(404, {"message": "not found"})
 CONFLICT = Reply(409, {"message": "already exists"})
 DENIED = Reply(403, {"message": "forbidden"})
 OF_CERT_MANAGER = {"cert-manager.io/certificate-name": "hook"}
-
-
-def secret(data: dict[str, bytes], version: str = "7", annotations: dict[str, str] | None = None) -> Reply:
-    """Return a Secret as the API server sends it."""
-    encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
-    return Reply(body={"metadata": {"resourceVersion": version, "annotations": annotations}, "data": encoded})
 
 
 def registration(*bundles: bytes, version: str = "3") -> Reply:

@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,24 +16,29 @@ from gpu_scheduler.certificates.secrets import SecretClient
 from gpu_scheduler.kube.http.client import ApiClient, NoResponseError
 from gpu_scheduler.process.lifecycle import FatalError
 from gpu_scheduler.settings import RenewerSettings
-from unit_tests.certificates.authorities import DAY, NOW, TERMS, Ca
+from unit_tests.certificates.authorities import DAY, NOW, TERMS, Ca, secret
 from unit_tests.kube.server import FakeServer, Reply, connected
 
 SECRETS = "/api/v1/namespaces/gpu-scheduler-system/secrets"
 CA_PATH, SERVING_PATH = f"{SECRETS}/gpu-scheduler-webhook-ca", f"{SECRETS}/gpu-scheduler-webhook-tls"
 CA = Ca()
 CONFLICT = Reply(409, {"message": "the object has been modified"})
+PATCHED = Reply()
 DENIED = Reply(403, {"message": "secrets is forbidden"})
-
-
-def secret(data: dict[str, bytes], version: str = "7") -> Reply:
-    """Return a Secret as the API server sends it."""
-    encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
-    return Reply(body={"metadata": {"resourceVersion": version}, "data": encoded, "type": "kubernetes.io/tls"})
 
 
 def renewer(api: ApiClient) -> Renewer:
     return Renewer(SecretClient(api, "gpu-scheduler-system", "gpu-scheduler-renewer"), TERMS, lambda: NOW)
+
+
+@asynccontextmanager
+async def renewing(*pairs: Reply, patched: Reply = PATCHED) -> AsyncIterator[tuple[FakeServer, ApiClient]]:
+    """Yield an API server that has the CA and a pair, which changes from one look to the next."""
+    async with connected() as (server, api):
+        server.on("GET", CA_PATH, secret(CA.secret()))
+        server.on("GET", SERVING_PATH, *pairs)
+        server.on("PATCH", SERVING_PATH, patched)
+        yield server, api
 
 
 def written(server: FakeServer) -> list[Any]:
@@ -58,11 +65,7 @@ async def test_a_pair_with_200_days_is_only_read() -> None:
 @pytest.mark.promise("hook-6")
 async def test_a_due_pair_is_replaced_in_the_version_that_was_read() -> None:
     """Three keys are written and nothing else of the Secret."""
-    async with connected() as (server, api):
-        server.on("GET", CA_PATH, secret(CA.secret()))
-        server.on("GET", SERVING_PATH, secret(CA.pair(10 * DAY)))
-        server.on("PATCH", SERVING_PATH, Reply())
-
+    async with renewing(secret(CA.pair(10 * DAY))) as (server, api):
         await renewer(api).renew()
 
         (body,) = written(server)
@@ -74,11 +77,7 @@ async def test_a_due_pair_is_replaced_in_the_version_that_was_read() -> None:
 
 async def test_a_conflict_is_decided_again() -> None:
     """The Secret that another client wrote in between has a good pair, so nothing is written over it."""
-    async with connected() as (server, api):
-        server.on("GET", CA_PATH, secret(CA.secret()))
-        server.on("GET", SERVING_PATH, secret(CA.pair(10 * DAY)), secret(CA.pair(360 * DAY), "8"))
-        server.on("PATCH", SERVING_PATH, CONFLICT)
-
+    async with renewing(secret(CA.pair(10 * DAY)), secret(CA.pair(360 * DAY), "8"), patched=CONFLICT) as (server, api):
         await renewer(api).renew()
 
         assert len(written(server)) == 1
@@ -86,11 +85,7 @@ async def test_a_conflict_is_decided_again() -> None:
 
 async def test_a_second_conflict_fails() -> None:
     """The next Job tries again."""
-    async with connected() as (server, api):
-        server.on("GET", CA_PATH, secret(CA.secret()))
-        server.on("GET", SERVING_PATH, secret(CA.pair(10 * DAY)), secret(CA.pair(10 * DAY), "8"))
-        server.on("PATCH", SERVING_PATH, CONFLICT)
-
+    async with renewing(secret(CA.pair(10 * DAY)), secret(CA.pair(10 * DAY), "8"), patched=CONFLICT) as (server, api):
         with pytest.raises(IssuingError, match="cannot write Secret gpu-scheduler-webhook-tls: other clients write it"):
             await renewer(api).renew()
 
@@ -125,11 +120,7 @@ async def test_a_failure_is_one_sentence(reply: Reply, sentence: str) -> None:
 
 async def test_a_refused_write_is_not_repeated() -> None:
     """Only a conflict is tried again."""
-    async with connected() as (server, api):
-        server.on("GET", CA_PATH, secret(CA.secret()))
-        server.on("GET", SERVING_PATH, secret(CA.pair(10 * DAY)))
-        server.on("PATCH", SERVING_PATH, DENIED)
-
+    async with renewing(secret(CA.pair(10 * DAY)), patched=DENIED) as (server, api):
         with pytest.raises(IssuingError, match="cannot write Secret gpu-scheduler-webhook-tls: HTTP 403"):
             await renewer(api).renew()
 
@@ -188,10 +179,7 @@ async def test_a_failure_ends_the_command(monkeypatch: pytest.MonkeyPatch, error
 
 async def test_neither_log_nor_error_has_a_key(caplog: pytest.LogCaptureFixture) -> None:
     """Only dates and reasons are logged."""
-    async with connected() as (server, api):
-        server.on("GET", CA_PATH, secret(CA.secret()))
-        server.on("GET", SERVING_PATH, secret(CA.pair(10 * DAY)))
-        server.on("PATCH", SERVING_PATH, Reply())
+    async with renewing(secret(CA.pair(10 * DAY))) as (_server, api):
         caplog.set_level("DEBUG")
 
         await renewer(api).renew()

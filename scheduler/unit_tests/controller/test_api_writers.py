@@ -271,7 +271,7 @@ async def test_a_refused_status_is_reported_as_not_written(reply: Reply) -> None
 
 
 async def test_the_controllers_part_of_a_gpu_node_is_applied() -> None:
-    """With its own field manager: the monitor keeps its own part."""
+    """With its own field manager: the monitor keeps its own part. An empty list removes the last entry."""
     async with connected() as (server, api):
         server.on("PATCH", NODE, Reply(body={}))
 

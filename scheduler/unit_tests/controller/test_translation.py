@@ -210,12 +210,3 @@ def test_a_gpu_node_that_only_its_monitor_wrote_has_no_allocations(status: objec
     node = {"metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}, "status": status}
 
     assert read_gpu_node(raw(node)) == ("node1", GpuNode("node1", 0))
-
-
-def test_empty_allocations_are_written() -> None:
-    """An empty list removes the last entry."""
-    assert msgspec.to_builtins(occupied_object(Allocations(0, (), ()))) == {
-        "allocated": 0,
-        "allocations": [],
-        "conditions": [],
-    }

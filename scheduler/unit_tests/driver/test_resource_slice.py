@@ -17,49 +17,42 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 UUID = {"uuid": {"string": objects.gpu(0)}, "index": {"int": 0}}
+CORDONED = {"key": "agentaflow.gpu/cordoned", "value": "node", "effect": "NoSchedule"}
+
+
+def described(attributes: Object | None = None, **more: Any) -> Object:
+    """Return the first device as a ResourceSlice has it."""
+    return {"name": name(0), "attributes": {**UUID, **(attributes or {})}, **more}
+
+
 DESCRIBED: dict[str, tuple[OwnDevice, Object]] = {
-    "a device of which only index and UUID are known": (own(0), {"name": name(0), "attributes": UUID}),
+    "a device of which only index and UUID are known": (own(0), described()),
     "a device with all that is known": (
         own(0, model="A100-40GB", memory=40960, bus="0000:3b:00.0"),
-        {
-            "name": name(0),
-            "attributes": {
-                **UUID,
-                "productName": {"string": "A100-40GB"},
-                "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"},
-            },
-            "capacity": {"memory": {"value": "40Gi"}},
-        },
+        described(
+            {"productName": {"string": "A100-40GB"}, "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}},
+            capacity={"memory": {"value": "40Gi"}},
+        ),
     ),
-    "a cordoned device": (
-        own(0, cordon="node"),
-        {
-            "name": name(0),
-            "attributes": UUID,
-            "taints": [{"key": "agentaflow.gpu/cordoned", "value": "node", "effect": "NoSchedule"}],
-        },
-    ),
+    "a cordoned device": (own(0, cordon="node"), described(taints=[CORDONED])),
     "a model is cut at a whole character of at most 64 bytes": (
         own(0, model="é" * 40),
-        {"name": name(0), "attributes": {**UUID, "productName": {"string": "é" * 32}}},
+        described({"productName": {"string": "é" * 32}}),
     ),
     "memory that is no whole number of GiB": (
         own(0, memory=81559),
-        {"name": name(0), "attributes": UUID, "capacity": {"memory": {"value": "81559Mi"}}},
+        described(capacity={"memory": {"value": "81559Mi"}}),
     ),
-    "memory of a whole TiB": (
-        own(0, memory=2**20),
-        {"name": name(0), "attributes": UUID, "capacity": {"memory": {"value": "1Ti"}}},
-    ),
+    "memory of a whole TiB": (own(0, memory=2**20), described(capacity={"memory": {"value": "1Ti"}})),
 }
 
 
-@pytest.mark.parametrize(("device", "described"), DESCRIBED.values(), ids=DESCRIBED)
-def test_a_device_is_described_by_what_is_known(device: OwnDevice, described: Object) -> None:
+@pytest.mark.parametrize(("device", "expected"), DESCRIBED.values(), ids=DESCRIBED)
+def test_a_device_is_described_by_what_is_known(device: OwnDevice, expected: Object) -> None:
     """A value that is not known is left out."""
     (spec,) = specs_of(NODE, (device,), 1).values()
 
-    assert spec["devices"] == [described]
+    assert spec["devices"] == [expected]
 
 
 SPLITS: dict[str, tuple[int, dict[str, str], list[int]]] = {

@@ -14,6 +14,7 @@ from gpu_scheduler.kube.config.client_config import ClientConfig, ClientConfigEr
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from tests.objects import Object
 from unit_tests.kube.server import until
+from unit_tests.kube.test_kubeconfig import one
 
 V1 = "client.authentication.k8s.io/v1"
 BETA = "client.authentication.k8s.io/v1beta1"
@@ -33,13 +34,7 @@ def kubeconfig(folder: Path, script: str, cluster: Object | None = None, **setti
     plugin.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     plugin.chmod(0o755)
     stated = {"command": "./plugin", "apiVersion": V1, "interactiveMode": "Never", **settings}
-    config = {
-        "current-context": "a",
-        "clusters": [{"name": "a", "cluster": {"server": "https://a", **(cluster or {})}}],
-        "users": [{"name": "a", "user": {"exec": stated}}],
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-    }
-    file.write_text(json.dumps(config), encoding="utf-8")
+    file.write_text(json.dumps(one(cluster or {}, {"exec": stated})), encoding="utf-8")
     return str(file)
 
 

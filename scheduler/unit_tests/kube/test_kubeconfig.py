@@ -249,75 +249,67 @@ async def test_a_server_may_stay_unverified(tmp_path: Path) -> None:
     assert not tls_of(access).check_hostname
 
 
-FAULTS: dict[str, tuple[Object | str, str | None, str]] = {
-    "no context of that name": (config("a", "b"), "c", 'it has no context "c"; it knows a, b'),
-    "no current context": (config("a"), None, "it names no current context; it knows a"),
-    "an empty current context": ({"current-context": ""}, None, "it names no current context; it knows none"),
-    "no context at all": (config(), "a", 'it has no context "a"; it knows none'),
-    "nothing": ("", None, "it names no current context; it knows none"),
-    "a list": ("[1]", None, "Expected `object`, got `array` "),
-    "no YAML": ("a: [", None, "while parsing"),
-    "two documents": ("a: 1\n---\nb: 1", None, "expected a single document"),
-    "a scalar that does not fit its tag": ("a: !!timestamp x", None, ""),
-    "too deep": ("[" * 5000, None, ""),
-    "too large": ("#" * (MOST_BYTES + 1), None, ".* has more than 4 MiB"),
-    "a map for a list": ({"clusters": {"a": 1}}, None, "Expected `array | null`, got `object` - at `$.clusters` "),
+# Kubeconfig → what is wrong with it; and with the context that a user names.
+FAULTS: dict[str, tuple[Object | str, str]] = {
+    "no current context": (config("a"), "it names no current context; it knows a"),
+    "an empty current context": ({"current-context": ""}, "it names no current context; it knows none"),
+    "nothing": ("", "it names no current context; it knows none"),
+    "a list": ("[1]", "Expected `object`, got `array` "),
+    "no YAML": ("a: [", "while parsing"),
+    "two documents": ("a: 1\n---\nb: 1", "expected a single document"),
+    "a scalar that does not fit its tag": ("a: !!timestamp x", ""),
+    "too deep": ("[" * 5000, ""),
+    "too large": ("#" * (MOST_BYTES + 1), ".* has more than 4 MiB"),
+    "a map for a list": ({"clusters": {"a": 1}}, "Expected `array | null`, got `object` - at `$.clusters` "),
     "a number for a text": (
         one({}, {"password": 1}),
-        None,
         "Expected `str | null`, got `int` - at `$.users[...].user.password` ",
     ),
     "a context without a cluster": (
         {"current-context": "a", "clusters": [], "contexts": [{"name": "a", "context": {"cluster": "a"}}]},
-        None,
         'context "a" names cluster "a", which it does not have',
     ),
     "a context without a user": (
         {**config("a", current="a"), "users": []},
-        None,
         'context "a" names user "a", which it does not have',
     ),
-    "two clusters of one name": (config("a", "a", current="a"), None, '"a" is the name of two clusters '),
+    "two clusters of one name": (config("a", "a", current="a"), '"a" is the name of two clusters '),
     "two users of one name": (
         {"users": [{"name": "a"}, {"name": "b"}, {"name": "a"}]},
-        None,
         '"a" is the name of two users ',
     ),
-    "two contexts without a name": ({"contexts": [{}, {}]}, None, '"" is the name of two contexts '),
-    "a context without a name": ({"clusters": [], "contexts": [{}]}, "a", 'it has no context "a"; it knows '),
+    "two contexts without a name": ({"contexts": [{}, {}]}, '"" is the name of two contexts '),
     "a provider that no client has any more": (
         one({}, {"auth-provider": {"name": "gcp"}}),
-        None,
         "its user has an auth-provider; use an exec plugin",
     ),
-    "a user who acts as another": (one({}, {"as": "you"}), None, "its user impersonates another"),
-    "a user who acts as another's group": (one({}, {"as-groups": ["g"]}), None, "its user impersonates another"),
-    "a token and a password": (one({}, {"token": "a", "username": "b"}), None, "its user has both a token and a user"),
-    "a token with a line break": (one({}, {"token": "a\nb"}), None, "the token must be one line of printable char"),
+    "a user who acts as another": (one({}, {"as": "you"}), "its user impersonates another"),
+    "a user who acts as another's group": (one({}, {"as-groups": ["g"]}), "its user impersonates another"),
+    "a token and a password": (one({}, {"token": "a", "username": "b"}), "its user has both a token and a user"),
+    "a token with a line break": (one({}, {"token": "a\nb"}), "the token must be one line of printable char"),
     "a certificate without its key": (
         one({}, {"client-certificate-data": "YQ=="}),
-        None,
         "its user has only one of client-certificate and client-key",
     ),
-    "a token's file that is not there": (
-        one({}, {"tokenFile": "nowhere"}),
-        None,
-        ".*No such file or directory: .*/now",
-    ),
-    "data that is not base64": (
-        one({"certificate-authority-data": "%"}, {}),
-        None,
-        "certificate-authority-data is not b",
-    ),
+    "a token's file that is not there": (one({}, {"tokenFile": "nowhere"}), ".*No such file or directory: .*/now"),
+    "data that is not base64": (one({"certificate-authority-data": "%"}, {}), "certificate-authority-data is not b"),
     "a CA that is not to be used": (
         one({"certificate-authority-data": "YQ==", "insecure-skip-tls-verify": True}, {}),
-        None,
         "its cluster has both a certificate-authority and insecure",
     ),
 }
+OF_CONTEXTS: dict[str, tuple[Object, str, str]] = {
+    "no context of that name": (config("a", "b"), "c", 'it has no context "c"; it knows a, b'),
+    "no context at all": (config(), "a", 'it has no context "a"; it knows none'),
+    "a context without a name": ({"clusters": [], "contexts": [{}]}, "a", 'it has no context "a"; it knows '),
+}
 
 
-@pytest.mark.parametrize(("body", "context", "why"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(
+    ("body", "context", "why"),
+    [*((body, None, why) for body, why in FAULTS.values()), *OF_CONTEXTS.values()],
+    ids=[*FAULTS, *OF_CONTEXTS],
+)
 async def test_an_unusable_kubeconfig_is_reported(
     body: Object | str, context: str | None, why: str, tmp_path: Path
 ) -> None:

@@ -14,8 +14,9 @@ from gpu_scheduler.monitor.listed import ListedFirst
 from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.settings import MonitorSettings
+from tests import objects
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,14 +31,9 @@ GPUNODE = "/apis/agentaflow.io/v1/gpunodes/node1"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-scheduler-monitor/leases/node1"
 GPUNODES = "/apis/agentaflow.io/v1/gpunodes"
 INVENTORY = "node1: [{count: 2, model: A100-40GB, memoryTotalMiB: 40960}]\n"
-BUSY: Object = {
-    "metadata": {"name": "a", "namespace": "default", "uid": "uid-a", "resourceVersion": "7"},
-    "spec": {
-        "nodeName": "node1",
-        "containers": [{"name": "main", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]}],
-    },
-    "status": {"phase": "Running"},
-}
+BUSY = stored(
+    objects.pod("a", None, objects.literal("1"), nodeName="node1"), "uid-a", {"phase": "Running"}, resourceVersion="7"
+)
 CORDON: Object = {"device": "1", "reason": "reset", "by": "ann", "since": "2026-11-21T12:00:00Z"}
 CORDONED: Object = {
     "metadata": {"name": "node1", "uid": "uid-g", "resourceVersion": "8"},

@@ -10,16 +10,18 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests import objects
 from tests.waiting import limit
 from unit_tests.kube.server import until
 from unit_tests.nvml.library import environment, write
+from unit_tests.programs import stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,14 +38,7 @@ START = (
     "in_cluster.SERVICE_ACCOUNT = Path(sys.argv.pop(1)); from gpu_scheduler.cli.main import main; main()"
 )
 INVENTORY = "node1: [{count: 8, model: A100-40GB, memoryTotalMiB: 40960}]\n"
-POD: dict[str, Any] = {
-    "metadata": {"name": "a", "namespace": "default", "uid": "uid-a"},
-    "spec": {
-        "nodeName": "node1",
-        "containers": [{"name": "main", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]}],
-    },
-    "status": {"phase": "Running"},
-}
+POD = stored(objects.pod("a", None, objects.literal("1"), nodeName="node1"), "uid-a", {"phase": "Running"})
 
 
 @dataclass

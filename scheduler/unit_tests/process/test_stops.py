@@ -17,11 +17,13 @@ from gpu_scheduler.process.lifecycle import Clocks
 from gpu_scheduler.scheduler.run import SchedulerProcess
 from gpu_scheduler.settings import WebhookSettings
 from gpu_scheduler.webhook.run import LAST_REQUESTS
+from tests import objects
 from unit_tests.controller.test_run import WORKLOAD
 from unit_tests.controller.test_run import leading as leading_controller
 from unit_tests.controller.test_run import settings as controller_settings
 from unit_tests.monitor.test_run import inventory  # noqa: F401 - a fixture
 from unit_tests.monitor.test_run import settings as monitor_settings
+from unit_tests.programs import stored
 from unit_tests.scheduler.test_run import leading as leading_scheduler
 from unit_tests.scheduler.test_run import settings as scheduler_settings
 from unit_tests.virtual import VirtualLoop
@@ -32,31 +34,8 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 LONGEST = 5.0
-FREE: Object = {
-    "metadata": {
-        "name": "train-0",
-        "namespace": "default",
-        "uid": "uid-1",
-        "annotations": {"gpu-scheduling-map": "0=node1:0"},
-    },
-    "spec": {
-        "schedulerName": "gpu-scheduler",
-        "containers": [
-            {
-                "name": "main",
-                "env": [
-                    {"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
-                    {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
-                ],
-            }
-        ],
-    },
-    "status": {},
-}
-NODE: Object = {
-    "metadata": {"name": "node1"},
-    "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"pods": "10"}},
-}
+FREE = stored(objects.pod("train-0", "0=node1:0", objects.literal("0")), "uid-1")
+NODE = objects.node("node1")
 
 
 class SilentApi:

@@ -68,6 +68,11 @@ def put(status: Object, version: str = "7") -> tuple[str, str, Object]:
     return "PATCH", STATUS, {"status": status, "metadata": {"resourceVersion": version}}
 
 
+def protect(*finalizers: str, **more: Any) -> tuple[str, str, Object]:
+    """Return the PATCH that adds ours to these finalizers."""
+    return "PATCH", CLAIM, {"metadata": {"finalizers": [*finalizers, FINALIZER], **more, "resourceVersion": "7"}}
+
+
 CREATE = (
     "POST",
     BASE,
@@ -136,16 +141,7 @@ CASES = {
     ),
     "a claim that its controller has released is protected again": Case(
         None,
-        [
-            CREATE,
-            GET,
-            (
-                "PATCH",
-                CLAIM,
-                {"metadata": {"finalizers": [FINALIZER], "ownerReferences": [OWNER], "resourceVersion": "7"}},
-            ),
-            put({"reservedFor": [MINE], "allocation": ALLOCATION}, "8"),
-        ],
+        [CREATE, GET, protect(ownerReferences=[OWNER]), put({"reservedFor": [MINE], "allocation": ALLOCATION}, "8")],
         get=(found(finalizers=[]),),
         meta=(found("8"),),
         status=(found("9"),),
@@ -155,17 +151,7 @@ CASES = {
         [
             CREATE,
             GET,
-            (
-                "PATCH",
-                CLAIM,
-                {
-                    "metadata": {
-                        "finalizers": ["a.example/b", FINALIZER],
-                        "ownerReferences": [{"uid": "other"}, OWNER],
-                        "resourceVersion": "7",
-                    }
-                },
-            ),
+            protect("a.example/b", ownerReferences=[{"uid": "other"}, OWNER]),
             put({"reservedFor": [MINE], "allocation": ALLOCATION}, "8"),
         ],
         get=(found(finalizers=["a.example/b"], ownerReferences=[{"uid": "other"}]),),
@@ -293,7 +279,6 @@ OWN_BIND = replace(BIND, claims=(ClaimAllocation("own", DEVICES, of_user=OWN),))
 OWN_RESULTS = [{**each, "request": "mine"} for each in RESULTS]
 OWN_ALLOCATION = {**ALLOCATION, "devices": {"results": OWN_RESULTS}}
 ALLOCATE_OWN = put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION})
-PROTECT = ("PATCH", CLAIM, {"metadata": {"finalizers": [FINALIZER], "resourceVersion": "7"}})
 
 
 def theirs(**more: Any) -> Reply:
@@ -304,7 +289,7 @@ def theirs(**more: Any) -> Reply:
 OWN_CASES = {
     "a new claim takes two writes": Case(
         None,
-        [GET, PROTECT, put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION}, "8")],
+        [GET, protect(), put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION}, "8")],
         get=(theirs(finalizers=None),),
         meta=(theirs(version="8"),),
         status=(theirs(),),
@@ -347,11 +332,7 @@ async def test_of_a_users_claim_only_allocation_pods_and_finalizer_are_written(c
 
 
 FENCED = {
-    "a claim of ours": (
-        BIND,
-        CASES["a claim that its controller has released is protected again"],
-        {0: 0, 1: 2, 2: 3},
-    ),
+    "a claim of ours": (BIND, CASES["a claim that its controller has released is protected again"], {0: 0, 1: 2, 2: 3}),
     "a user's claim": (OWN_BIND, OWN_CASES["a new claim takes two writes"], {0: 1, 1: 2}),
 }
 

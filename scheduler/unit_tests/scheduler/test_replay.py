@@ -129,6 +129,12 @@ def test_a_crash_cuts_the_last_line_of_a_journal() -> None:
 FIRST, SECOND, *REST = SNAPSHOT
 DECIDED = JOURNAL[-1]
 NEWER = changed(FIRST, format=FORMAT + 1, version="9.9.9", policy="of another shape")
+NO_MAP = {
+    "workload": {"namespace": "", "owner_kind": "", "owner_name": "", "map": ""},
+    "index": None,
+    "slot": None,
+    "map": "pony",
+}
 BAD: dict[str, tuple[list[bytes], str]] = {
     "an empty file": ([], "it has no whole line"),
     "a first line that a crash has cut": ([FIRST[:-1]], "it has no whole line"),
@@ -144,24 +150,7 @@ BAD: dict[str, tuple[list[bytes], str]] = {
     "another kind of input": ([FIRST, changed(SECOND, received="pony")], "line 2 has another shape .*'pony'"),
     "a value of another shape": ([FIRST, changed(SECOND, value={"name": 1})], r"line 2 .*`str`, got `int`.*\$\.name"),
     "a map that is none": (
-        [
-            FIRST,
-            SECOND,
-            changed(
-                REST[-1],
-                value={
-                    **json.loads(REST[-1])["value"],
-                    "request": {
-                        "line": {
-                            "workload": {"namespace": "", "owner_kind": "", "owner_name": "", "map": ""},
-                            "index": None,
-                            "slot": None,
-                            "map": "pony",
-                        }
-                    },
-                },
-            ),
-        ],
+        [FIRST, SECOND, changed(REST[-1], value={**json.loads(REST[-1])["value"], "request": {"line": NO_MAP}})],
         "line 3 has another shape .*pony",
     ),
     "a line that nests too deep": ([FIRST, b'{"value": ' + b"[" * 9000 + b"\n"], "line 2 has another shape .*too deep"),

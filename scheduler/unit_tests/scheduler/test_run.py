@@ -26,8 +26,9 @@ from gpu_scheduler.scheduler.ports import EventType, Notice
 from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
 from gpu_scheduler.webhook.run import run_webhook
+from tests import objects
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -47,21 +48,12 @@ SETTINGS = "/api/v1/namespaces/gpu-scheduler-system/configmaps"
 LIMITS = f"{SETTINGS}?fieldSelector=metadata.name=gpu-scheduler-limits"
 OURS = "/api/v1/pods?fieldSelector=spec.schedulerName=gpu-scheduler"
 LEASE = {"metadata": {"name": "gpu-scheduler", "namespace": "gpu-scheduler-system", "resourceVersion": "1"}, "spec": {}}
-RUNNING: Object = {
-    "metadata": {
-        "name": "train-0",
-        "namespace": "default",
-        "uid": "uid-1",
-        "annotations": {
-            "gpu-scheduling-map": "0=node1:0,1",
-            "agentaflow.gpu/assigned-devices": "0,1",
-            "agentaflow.gpu/assigned-index": "0",
-        },
-        "ownerReferences": [{"kind": "StatefulSet", "name": "train", "uid": "uid-0", "controller": True}],
-    },
-    "spec": {"schedulerName": "gpu-scheduler", "nodeName": "node1", "containers": [{"name": "main"}]},
-    "status": {"phase": "Running"},
-}
+ASSIGNED = {"agentaflow.gpu/assigned-devices": "0,1", "agentaflow.gpu/assigned-index": "0"}
+RUNNING = stored(
+    objects.pod("train-0", "0=node1:0,1", annotations=ASSIGNED, owner=("StatefulSet", "train"), nodeName="node1"),
+    "uid-1",
+    {"phase": "Running"},
+)
 HOLDER = {
     "pod": "default/train-0",
     "uid": "uid-1",
