@@ -40,7 +40,6 @@ class FakeBinder:
     _in_flight: int = 0
 
     async def bind(self, bind: Bind) -> BindResult:
-        """Record the bind and return its result, or raise it where it is an exception."""
         self.sent.append(bind)
         self._in_flight += 1
         self.most_at_once = max(self.most_at_once, self._in_flight)
@@ -68,13 +67,11 @@ class FakeEventRecorder:
     unwritten: bool = False
 
     def record(self, pod: PodRef, notice: Notice) -> bool:
-        """Keep the notice, unless the recorder is full; return whether it was kept."""
         if not self.full:
             self.recorded.append((pod.name, notice))
         return not self.full
 
     async def withdraw(self, pod: PodRef) -> bool:
-        """Keep the pod's name; return whether its notice was never written."""
         self.withdrawn.append(pod.name)
         return self.unwritten
 
@@ -91,7 +88,6 @@ class FakeClaims:
     failures: list[str] = field(default_factory=list)
 
     async def select(self, namespace: str, claim: str, node: str) -> str | None:
-        """Keep the selection; return the next failure, or None."""
         self.selected.append((namespace, claim, node))
         return self.failures.pop(0) if self.failures else None
 
@@ -112,7 +108,6 @@ class FakeAllocator:
     versions: dict[str, str] = field(default_factory=dict)
 
     async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
-        """Keep the bind; return the next result, or `versions` after the watch has shown the allocation."""
         self.allocated.append(bind)
         if self.results:
             return self.results.pop(0)
@@ -120,7 +115,6 @@ class FakeAllocator:
         return self.versions
 
     async def release(self, pod: PodRef, claims: Sequence[AllocatedClaim]) -> str | None:
-        """Keep the pod's name and the claims; return the next failure, or None."""
         self.released.append((pod.name, [claim.name for claim in claims]))
         await asyncio.sleep(self.seconds)
         return self.failures.pop(0) if self.failures else None

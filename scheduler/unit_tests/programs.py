@@ -29,7 +29,7 @@ def free_port() -> int:
         return port
 
 
-def stored(body: Object, uid: str, status: Object | None = None, **metadata: str) -> Object:
+def stored(body: Object, uid: str, status: Object | None = None, **metadata: Any) -> Object:
     """Return an object of namespace default as the API server sends it."""
     return {
         **body,

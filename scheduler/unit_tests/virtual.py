@@ -124,7 +124,6 @@ class Watch(Generic[T]):
             self.events.append((key, value))
 
     def deliver(self, most: int | None = None) -> None:
-        """Deliver at most so many of the next watch events, or all."""
         for _ in range(len(self.events) if most is None else min(most, len(self.events))):
             key, value = self.events.popleft()
             self._notify(key, value)

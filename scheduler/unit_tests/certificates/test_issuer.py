@@ -41,7 +41,6 @@ def registration(*bundles: bytes, version: str = "3") -> Reply:
 
 
 def secret_issuer(api: ApiClient) -> SecretIssuer:
-    """Return an issuer at a chosen time."""
     secrets = SecretClient(api, "gpu-scheduler-system", "gpu-scheduler-issuer")
     return SecretIssuer(secrets, TERMS, 3650 * DAY, Clocks(wall=lambda: NOW))
 

@@ -155,7 +155,6 @@ def test_a_pair_is_renewed_once_and_never_outlives_its_ca(ca_left: int, pair_lef
 
 
 def without(name: str) -> dict[str, bytes]:
-    """Return the CA's Secret without this key."""
     return {key: value for key, value in CA.secret().items() if key != name}
 
 

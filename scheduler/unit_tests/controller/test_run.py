@@ -10,8 +10,9 @@ from unittest.mock import AsyncMock
 
 from gpu_scheduler.controller.run import ControllerProcess, run_controller
 from gpu_scheduler.settings import LeaderSettings
+from tests import objects
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
+from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,22 +31,14 @@ STATUS = f"{GROUP}/namespaces/default/gpuworkloads/train/status"
 META = {"name": "train", "namespace": "default", "uid": "uid-1", "resourceVersion": "7", "generation": 1}
 WORKLOAD: Object = {"metadata": META, "spec": {"podTemplate": {"spec": {"containers": [{"name": "main"}]}}}}
 OWNER = {"kind": "GPUWorkload", "name": "train", "uid": "uid-1", "controller": True}
-POD: Object = {
-    "metadata": {
-        "name": "train-0",
-        "namespace": "default",
-        "uid": "pod-0",
-        "annotations": {"agentaflow.gpu/count": "1", "agentaflow.gpu/assigned-devices": "2"},
-        "ownerReferences": [OWNER],
-    },
-    "spec": {"schedulerName": "gpu-scheduler", "nodeName": "node1", "containers": [{"name": "main"}]},
-    "status": {"phase": "Running"},
-}
+ASKED = {"agentaflow.gpu/count": "1", "agentaflow.gpu/assigned-devices": "2"}
+POD = stored(
+    objects.pod("train-0", annotations=ASKED, nodeName="node1"), "pod-0", {"phase": "Running"}, ownerReferences=[OWNER]
+)
 GPU_NODE: Object = {"metadata": {"name": "node1"}, "spec": {"nodeName": "node1"}}
 
 
 def settings(**others: Any) -> LeaderSettings:
-    """Return the settings of a replica on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "kubernetes_namespace": "gpu-scheduler-system"}
     return LeaderSettings(**{**given, **others})
 

@@ -15,6 +15,8 @@ from gpu_scheduler.controller.translation import (
     status_object,
 )
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
+from tests import objects
+from unit_tests.programs import stored
 
 NOW = "2026-11-21T12:00:00Z"
 META = {"name": "train", "namespace": "default", "uid": "uid-1", "resourceVersion": "7", "generation": 2}
@@ -118,22 +120,9 @@ def pod(owner: str | None = "GPUWorkload", phase: str = "Running", **status: Any
     owners = [{"kind": "Other", "name": "x", "uid": "x"}]
     if owner is not None:
         owners.append({"kind": owner, "name": "train", "uid": "uid-1", "controller": True})  # type: ignore[dict-item]
-    return raw(
-        {
-            "metadata": {
-                "name": "train-0",
-                "namespace": "default",
-                "uid": "pod-0",
-                "annotations": {
-                    "agentaflow.gpu/assigned-devices": "0,1",
-                    "agentaflow.gpu/assigned-uuids": "GPU-a,GPU-b",
-                },
-                "ownerReferences": owners,
-            },
-            "spec": {"schedulerName": "gpu-scheduler", "nodeName": "node1", "containers": [{"name": "main"}]},
-            "status": {"phase": phase, **status},
-        }
-    )
+    assigned = {"agentaflow.gpu/assigned-devices": "0,1", "agentaflow.gpu/assigned-uuids": "GPU-a,GPU-b"}
+    body = objects.pod("train-0", annotations=assigned, nodeName="node1")
+    return raw(stored(body, "pod-0", {"phase": phase, **status}, ownerReferences=owners))
 
 
 @pytest.mark.parametrize("owner", [None, "StatefulSet"])

@@ -41,7 +41,6 @@ class Cluster:
         )
 
     async def make(self, workload: GpuWorkload, number: int) -> CreateFailure | None:
-        """Create a pod, or return the next refusal."""
         assert workload.key == KEY
         self.tried.append(number)
         failure = self.refusals.pop(0) if self.refusals else None
@@ -50,7 +49,6 @@ class Cluster:
         return failure
 
     async def write(self, workload: GpuWorkload, status: WorkloadStatus) -> GpuWorkload | None:
-        """Store a status, or fail while `write_failures` is left."""
         if self.write_failures:
             self.write_failures -= 1
             return None

@@ -31,7 +31,6 @@ def ref(name: str, uid: str | None = None) -> ClaimRef:
 
 
 def serve(server: FakeServer, *claims: Object) -> None:
-    """Let the API server have these claims."""
     for each in claims:
         server.on("GET", f"{CLAIMS}/{each['metadata']['name']}", Reply(body=each))
 
@@ -83,54 +82,46 @@ async def test_a_claim_has_the_devices_of_its_allocation(
         assert inode(file) == written
 
 
-FAILURES: dict[str, tuple[Object | None, dict[str, Any], PrepareFailure, str]] = {
-    "it does not exist": (None, {}, PrepareFailure.CLAIM, "it cannot be read: HTTP 404: gone"),
+NO_DEVICE = "it has no allocated device of driver gpu.agentaflow.io in pool node1"
+FAILURES: dict[str, tuple[Object | None, PrepareFailure, str]] = {
+    "it does not exist": (None, PrepareFailure.CLAIM, "it cannot be read: HTTP 404: gone"),
     "another claim has its name now": (
         claim("a", result(0), uid="uid-new"),
-        {},
         PrepareFailure.CLAIM,
         "its uid is uid-new and not uid-a: another claim has its name now; delete the pod",
     ),
-    "it is not allocated": (
-        claim("a"),
-        {},
-        PrepareFailure.CLAIM,
-        "it has no allocated device of driver gpu.agentaflow.io in pool node1",
-    ),
-    "its devices are on another node": (
-        claim("a", result(0, pool="node2")),
-        {},
-        PrepareFailure.CLAIM,
-        "it has no allocated device of driver gpu.agentaflow.io in pool node1",
-    ),
-    "it is no claim": (
-        {"metadata": {"name": "a"}, "status": 3},
-        {},
-        PrepareFailure.CLAIM,
-        "it cannot be read: Expected ",
-    ),
+    "it is not allocated": (claim("a"), PrepareFailure.CLAIM, NO_DEVICE),
+    "its devices are on another node": (claim("a", result(0, pool="node2")), PrepareFailure.CLAIM, NO_DEVICE),
+    "it is no claim": ({"metadata": {"name": "a"}, "status": 3}, PrepareFailure.CLAIM, "it cannot be read: Expected "),
     "the node has no such device": (
         claim("a", result(0), result(7)),
-        {},
         PrepareFailure.DEVICE,
         f"node node1 has no device {name(7)}",
     ),
+}
+ON_OTHER_NODES: dict[str, tuple[dict[str, Any], PrepareFailure, str]] = {
     "the node's devices are not known yet": (
-        claim("a", result(0)),
         {"published": None},
         PrepareFailure.DEVICE,
         "the devices of node node1 are not known yet",
     ),
     "the runtime does not know its device": (
-        claim("a", result(0), result(1)),
         {"cdi": NamedCdi(1)},
         PrepareFailure.CDI,
         f"no CDI spec names {objects.gpu(1)}",
     ),
 }
+BOTH = claim("a", result(0), result(1))
 
 
-@pytest.mark.parametrize(("stored", "given", "failure", "why"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize(
+    ("stored", "given", "failure", "why"),
+    [
+        *((stored, {}, failure, why) for stored, failure, why in FAILURES.values()),
+        *((BOTH, *row) for row in ON_OTHER_NODES.values()),
+    ],
+    ids=[*FAILURES, *ON_OTHER_NODES],
+)
 async def test_a_claim_that_cannot_be_prepared_has_its_sentence(
     file: Path, stored: Object | None, given: dict[str, Any], failure: PrepareFailure, why: str
 ) -> None:

@@ -96,7 +96,6 @@ class Published:
         return self.publisher
 
     def list_devices(self, *indices: int, uid: str = "uid-node") -> None:
-        """Let the node have these devices."""
         devices = tuple(Device(index, objects.gpu(index)) for index in indices)
         self.node.applied(OwnNode(NODE, uid, Inventory(devices)))
 

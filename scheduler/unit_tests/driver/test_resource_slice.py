@@ -96,7 +96,6 @@ def test_a_resource_slice_is_deleted_with_its_node() -> None:
 
 
 def stored(spec: Object, **metadata: Any) -> bytes:
-    """Return a ResourceSlice as the API server sends it."""
     given = {"name": "a", "uid": "uid-a", "resourceVersion": "12", **metadata}
     return json.dumps({"metadata": given, "spec": spec}).encode()
 

@@ -56,7 +56,6 @@ def folder() -> Iterator[Path]:
 
 
 def settings(folder: Path, **others: Any) -> DriverSettings:
-    """Return the settings of a driver on this host."""
     given = {
         "node_name": NODE,
         "bind_address": "127.0.0.1",

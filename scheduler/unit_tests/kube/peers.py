@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
+from gpu_scheduler.kube.config.client_config import ClientConfig
+from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
+from gpu_scheduler.kube.http.client import ApiClient
 from gpu_scheduler.kube.http.pool import ConnectionPool, Route
 from unit_tests.kube.server import until
 
@@ -170,6 +173,17 @@ async def pooled(
     async with serving(script, scheme, **served) as peer:
         with connection_pool(peer, limit) as connections:
             yield peer, connections
+
+
+@asynccontextmanager
+async def serving_client(script: Script) -> AsyncIterator[tuple[Peer, ApiClient]]:
+    """Run the script on each connection; yield the server and an ApiClient that is connected to it."""
+    async with serving(script) as peer:
+        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
+        try:
+            yield peer, api
+        finally:
+            await api.close()
 
 
 def answering(*pieces: bytes) -> Script:

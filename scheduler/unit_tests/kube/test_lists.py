@@ -24,7 +24,6 @@ class Collection:
         self.limits: list[int] = []
 
     async def call(self, _method: str, _path: str, *, query: dict[str, str], most: int = 0, **_: Any) -> ApiResponse:
-        """Return one page, or raise TooLongError."""
         limit, start = int(query["limit"]), int(query.get("continue", "0"))
         self.limits.append(limit)
         end = start + limit

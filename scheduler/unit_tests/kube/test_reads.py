@@ -5,11 +5,20 @@ import socket
 
 import pytest
 
-from gpu_scheduler.kube.config.client_config import ClientConfig
-from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
-from gpu_scheduler.kube.http.client import ApiClient, Method, NoResponseError
+from gpu_scheduler.kube.http.client import Method, NoResponseError
 from gpu_scheduler.kube.http.connection import HttpReply
-from unit_tests.kube.peers import CREATED, END, HEAD, ServerConnection, answering, chunk, pooled, post, schemes, serving
+from unit_tests.kube.peers import (
+    CREATED,
+    END,
+    HEAD,
+    ServerConnection,
+    answering,
+    chunk,
+    pooled,
+    post,
+    schemes,
+    serving_client,
+)
 from unit_tests.kube.server import until
 
 GET = b"GET /pods HTTP/1.1\r\nHost: api\r\n\r\n"
@@ -83,12 +92,10 @@ async def test_calls_accept_compression_and_watches_do_not() -> None:
         heads.append((await connection.head()).decode().lower())
         await connection.send(HEAD + END if "watch" in heads[-1] else in_chunks(GZIP, gzip.compress(TEXT), 2**12))
 
-    async with serving(script) as peer:
-        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
+    async with serving_client(script) as (_, api):
         response = await api.call("GET", "/pods")
         async with api.stream("/pods", query={"watch": "true"}, limit=3, idle_limit=3) as (_, chunks):
             assert [piece async for piece in chunks] == []
-        await api.close()
 
     assert response.body == TEXT
     assert ["accept-encoding: gzip\r\n" in head for head in heads] == [True, False]
@@ -174,12 +181,10 @@ async def test_only_reads_are_repeated(method: Method) -> None:
         await connection.send(CREATED)
         await connection.head()
 
-    async with serving(script) as peer:
-        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
+    async with serving_client(script) as (_, api):
         assert (await api.call(method, "/pods")).status == 201
         if method == "GET":
             assert (await api.call(method, "/pods")).status == 201
         else:
             with pytest.raises(NoResponseError, match="the server closed the connection"):
                 await api.call(method, "/pods")
-        await api.close()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 import pytest
 
@@ -12,27 +11,11 @@ from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http import client as module
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError
-from unit_tests.kube.peers import END, HEAD, ServerConnection, answering, chunk, serving
+from unit_tests.kube.peers import END, HEAD, ServerConnection, answering, chunk, serving, serving_client
 from unit_tests.kube.server import Reply, Watch, connected, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from unit_tests.kube.peers import Peer, Script
 
 PATH = "/api/v1/pods"
 QUERY = {"watch": "true", "fieldSelector": "spec.x=a&b"}
-
-
-@asynccontextmanager
-async def serving_client(script: Script) -> AsyncIterator[tuple[Peer, ApiClient]]:
-    """Yield a server that runs a script, and an ApiClient that is connected to it."""
-    async with serving(script) as peer:
-        api = ApiClient(ClientConfig(peer.url), reload=ConfigLoader("nowhere"))
-        try:
-            yield peer, api
-        finally:
-            await api.close()
 
 
 async def read_watch(api: ApiClient, *, limit: float = 3.0, idle_limit: float = 3.0) -> tuple[ApiResponse, bytes]:

@@ -53,7 +53,6 @@ def declare(inventory: Path, text: str) -> None:
 
 
 def settings(inventory: Path, **others: Any) -> MonitorSettings:
-    """Return the settings of a monitor on this host."""
     given = {
         "node_name": "node1",
         "bind_address": "127.0.0.1",

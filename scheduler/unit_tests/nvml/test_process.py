@@ -50,11 +50,9 @@ class Cluster:
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def renewals(self) -> int:
-        """Return how often the Lease was renewed."""
         return sum("/leases/" in path for _, path in self.asked)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer with 50 pods, and accept every write."""
         self.asked.append((request.method, request.path))
         if request.query.get("watch"):
             response = web.StreamResponse()
@@ -67,7 +65,6 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Serve the cluster over TLS."""
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)

@@ -124,32 +124,25 @@ async def closed_in_time(streams: Streams, began: float) -> bool:
     return LIMITS.request_timeout <= took < LIMITS.request_timeout * (1 + 2 / SWEEPS)
 
 
-@pytest.mark.promise("serve-1")
-async def test_an_address_has_a_limit_of_connections() -> None:
-    """A further connection of that address evicts the oldest one of that address, and no other."""
+FULL = {
+    "its address has too many: its own oldest": (["127.0.0.2", *["127.0.0.1"] * 3], "127.0.0.1", 1),
+    "all together have too many: the oldest": ([f"127.0.0.{number}" for number in range(2, 6)], "127.0.0.9", 0),
+}
+
+
+@pytest.mark.promise("serve-1", "serve-2")
+@pytest.mark.parametrize(("begun", "late", "evicted"), FULL.values(), ids=FULL)
+async def test_an_address_and_all_together_have_a_limit_of_connections(
+    begun: list[str], late: str, evicted: int
+) -> None:
+    """A further connection evicts the one that was longest without a complete request, and no other."""
     async with serving() as (peers, _):
-        other = await peers.begin("127.0.0.2")
-        first, second, third = [await peers.begin() for _ in range(3)]
-        fourth = await peers.connect()
+        connections = [await peers.begin(address) for address in begun]
 
-        assert await ask(fourth) == b"HTTP/1.1 200 OK"
+        assert await ask(await peers.connect(late)) == b"HTTP/1.1 200 OK"
 
-        assert await closed(first)
-        for each in (other, second, third):
-            assert await ask(each, GET[1:]) == b"HTTP/1.1 200 OK"
-
-
-@pytest.mark.promise("serve-2")
-async def test_all_addresses_together_have_a_limit_of_connections() -> None:
-    """A further connection, from any address, evicts the one that was longest without a complete request."""
-    async with serving() as (peers, _):
-        begun = [await peers.begin(f"127.0.0.{number}") for number in range(2, 6)]
-        late = await peers.connect("127.0.0.9")
-
-        assert await ask(late) == b"HTTP/1.1 200 OK"
-
-        assert await closed(begun[0])
-        for each in begun[1:]:
+        assert await closed(connections.pop(evicted))
+        for each in connections:
             assert await ask(each, GET[1:]) == b"HTTP/1.1 200 OK"
 
 

@@ -285,15 +285,11 @@ async def test_an_api_server_without_an_answer_delays_the_start_only_shortly(
     monkeypatch.setattr(access, "ASK_TIMEOUT", 0.01)
 
     class Silent:
-        """An API server that accepts requests and answers none."""
-
         async def call(self, *_: object, **__: object) -> ApiResponse:
             await asyncio.sleep(60)
             raise AssertionError
 
     class Cut:
-        """An API server whose connections break."""
-
         async def call(self, *_: object, **__: object) -> ApiResponse:
             raise NoResponseError("connection refused")
 

@@ -138,7 +138,6 @@ class MonitoredNode:
 
     @property
     def stale(self) -> bool:
-        """Whether decisions see the node as stale."""
         known = self.cache.cluster.nodes.resolve("node1")
         assert isinstance(known, Node)
         return known.stale

@@ -58,7 +58,6 @@ async def confirming(states: PodStates, *failures: str) -> AsyncIterator[tuple[C
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test wait for a second try."""
     monkeypatch.setattr(cordon_confirmer, "RETRY", 0.01)
     monkeypatch.setattr(cordon_confirmer, "POLL", 0.01)
 

@@ -72,7 +72,6 @@ KINDS = ["claims", "classes", "foreign_pods", "gpunodes", "limits", "monitors", 
 
 
 def settings(**others: Any) -> RunSettings:
-    """Return the settings of a replica on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "kubernetes_namespace": "gpu-scheduler-system"}
     return RunSettings(**{**given, **others})
 

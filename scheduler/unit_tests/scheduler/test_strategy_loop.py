@@ -75,7 +75,6 @@ async def test_a_freed_gpu_goes_to_the_highest_priority() -> None:
 
 
 def created(at: str, given: Pod) -> Pod:
-    """Return the pod with this time of creation on one day."""
     return replace(given, created=f"2026-11-24T{at}:00Z")
 
 
