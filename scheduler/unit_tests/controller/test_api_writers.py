@@ -45,7 +45,6 @@ def workload(**others: Any) -> GpuWorkload:
 
 
 def body(template: object = None, uid: str = "uid-1", generation: int = 2) -> Object:
-    """Return the workload's JSON, as the API server sends it."""
     return {"metadata": {"uid": uid, "generation": generation}, "spec": {"podTemplate": template or {"spec": SPEC}}}
 
 

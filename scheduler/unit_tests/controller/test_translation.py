@@ -145,7 +145,6 @@ def test_a_pod_of_a_workload_is_an_attempt() -> None:
 
 
 def ended(name: str, code: int, at: str, **more: str) -> dict[str, object]:
-    """Return the status of a container that ended."""
     return {"name": name, "state": {"terminated": {"exitCode": code, "finishedAt": at, **more}}}
 
 

@@ -81,7 +81,6 @@ def workload(retries: int = 0, **others: Any) -> GpuWorkload:
 
 
 def showing(given: GpuWorkload | None = None, **others: Any) -> Cluster:
-    """Return a cluster whose watch has shown a workload."""
     cluster = Cluster(**others)
     cluster.show(given or workload())
     return cluster

@@ -55,7 +55,6 @@ class FakePreparer:
 
 @pytest.fixture
 def kubelet_dir() -> Iterator[Path]:
-    """Return a kubelet's directory."""
     with short_folder() as folder:
         (folder / "plugins_registry").mkdir()
         (folder / "plugins" / "gpu.agentaflow.io").mkdir(parents=True)

@@ -26,7 +26,6 @@ NOON = "2026-11-21T12:00:00Z"
 
 
 def ref(name: str, uid: str | None = None) -> ClaimRef:
-    """Return a claim as the kubelet names it."""
     return ClaimRef("default", name, uid or f"uid-{name}")
 
 
@@ -50,7 +49,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def handed(index: int, *requests: str) -> HandedDevice:
-    """Return a device as the kubelet gets it."""
     return HandedDevice(name(index), requests or ("gpu",), f"test/gpu={index}")
 
 

@@ -49,7 +49,6 @@ LISTED = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a directory of a host."""
     with short_folder() as made:
         (made / "kubelet" / "plugins_registry").mkdir(parents=True)
         yield made

@@ -82,7 +82,6 @@ class Expiring(StaticReload):
 
 @asynccontextmanager
 async def expired() -> AsyncIterator[tuple[FakeServer, ApiClient, Expiring]]:
-    """Yield a server, and a client whose token has expired."""
     server = FakeServer()
     await server.start()
     server.on("GET", PATH, Reply())

@@ -21,7 +21,6 @@ SUCCESS = status(status="Success")
 
 
 async def run(server: FakeServer, executor: Executor, *replies: Exec | Reply, seconds: float = 5.0) -> bytes:
-    """Run a command that the server answers with these replies."""
     server.on("GET", PATH, *replies)
     return await executor.run(POD, "main", ("cat", "/a b&c"), seconds=seconds, most=1000)
 

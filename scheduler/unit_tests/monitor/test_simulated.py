@@ -201,7 +201,6 @@ def test_load_goes_with_the_pods() -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return the path of an inventory."""
     path = tmp_path / "inventory.yaml"
     path.write_bytes(TWO_KINDS)
     return path

@@ -45,7 +45,6 @@ def binder(api: ApiClient, gate: Gate | None = None) -> ApiBinder:
 
 
 def pod(uid: str = "uid-1", node: str = "", annotations: dict[str, str] | None = None, **meta: str) -> Reply:
-    """Return the API server's answer to a GET of the pod."""
     body: Object = {"metadata": {"uid": uid, "annotations": annotations, **meta}, "spec": {}}
     if node:
         body["spec"]["nodeName"] = node

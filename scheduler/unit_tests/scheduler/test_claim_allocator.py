@@ -17,7 +17,8 @@ from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.kube.objects.device_classes import DeviceClass
-from gpu_scheduler.scheduler.claim_allocator import FINALIZER, MOST_UNANSWERED, ApiClaimAllocator, DeviceClasses
+from gpu_scheduler.scheduler import claim_allocator
+from gpu_scheduler.scheduler.claim_allocator import FINALIZER, ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.ports import Failed, NotSent
 from tests.messages import says
 from unit_tests.fakes import Gate
@@ -64,7 +65,6 @@ def allocated(*consumers: Object, results: list[Object] = RESULTS, **more: Any) 
 
 
 def put(status: Object, version: str = "7") -> tuple[str, str, Object]:
-    """Return the PATCH of the status of a claim with this version."""
     return "PATCH", STATUS, {"status": status, "metadata": {"resourceVersion": version}}
 
 
@@ -282,7 +282,6 @@ ALLOCATE_OWN = put({"reservedFor": [MINE], "allocation": OWN_ALLOCATION})
 
 
 def theirs(**more: Any) -> Reply:
-    """Return a claim as its user made it."""
     return found(spec={"devices": {"requests": []}}, **{"ownerReferences": None, **more})
 
 
@@ -415,16 +414,17 @@ async def test_a_withdrawal_without_an_answer_reaches_no_later_bind(version: str
         assert sent(server) == [GET, put(withdraw), *(again if version == "7" else [CREATE, GET])]
 
 
-async def test_few_withdrawals_without_an_answer_are_remembered() -> None:
+async def test_few_withdrawals_without_an_answer_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is forgotten first."""
+    monkeypatch.setattr(claim_allocator, "MOST_UNANSWERED", 3)
     async with connected() as (server, api):
         allocator = allocator_of(api)
-        for number in range(MOST_UNANSWERED + 1):
+        for number in range(4):
             server.on("GET", f"{BASE}/c{number}", allocated(MINE))
             server.on("PATCH", f"{BASE}/c{number}/status", Reply(500))
             await allocator.release(POD, [AllocatedClaim("default", f"c{number}", "")])
 
-        assert len(allocator._unanswered) == MOST_UNANSWERED
+        assert len(allocator._unanswered) == 3
         assert f"{BASE}/c0" not in allocator._unanswered
 
 

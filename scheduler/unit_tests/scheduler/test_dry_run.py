@@ -26,7 +26,6 @@ ANY_LINE: dict[str, Any] = {"owner": None, "generate_name": "web-", "containers"
 
 
 def of(*inputs: tuple[InputKind, Any]) -> DryRun:
-    """Return a dry run that has applied these inputs."""
     dry_run = DryRun(Policy())
     for kind, value in inputs:
         dry_run.apply(kind, value)

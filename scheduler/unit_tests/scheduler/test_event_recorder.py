@@ -213,7 +213,6 @@ class SilentApi(ApiClient):
 
 @asynccontextmanager
 async def silent_recorder() -> AsyncIterator[tuple[SilentApi, ApiEventRecorder]]:
-    """Run an event recorder that gets no answer."""
     api = SilentApi()
     recorder = ApiEventRecorder(api, controller="gpu-scheduler", instance="replica-0")
     async with recording(recorder):

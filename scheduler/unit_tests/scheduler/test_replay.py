@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_scheduler.core.pods.pod import Pod, ScheduledCondition
@@ -198,7 +198,6 @@ def test_a_value_that_no_scheduler_writes_is_an_error_of_its_line(monkeypatch: p
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of all parts of a JSON value."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(each for key, part in entries for each in _leaves(part, (*path, key)))]
 
@@ -238,7 +237,6 @@ def damaged(draw: st.DrawFn) -> list[bytes]:
 
 
 @pytest.mark.promise("replay-3")
-@settings(max_examples=300)
 @given(damaged())
 @example([b""])
 def test_no_file_raises_another_error(lines: list[bytes]) -> None:

@@ -349,7 +349,6 @@ def certificate(folder: Path) -> None:
 
 
 def answering(folder: Path, **others: Any) -> WebhookSettings:
-    """Return the settings of a webhook on this host."""
     given = {"bind_address": "127.0.0.1", "http_port": free_port(), "webhook_port": 0, "certificate_dir": folder}
     return WebhookSettings(**{**given, "drain_period": 0.01, **others})
 

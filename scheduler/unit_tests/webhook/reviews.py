@@ -64,7 +64,6 @@ async def ask(client: Client, path: str, body: Object) -> Object:
 
 
 def patched(body: Object, response: Object) -> Object:
-    """Apply the response's patch as the API server does."""
     if "patch" not in response:
         return body
     assert response["patchType"] == "JSONPatch"
@@ -101,7 +100,6 @@ def with_odd_values(body: Any, odd: st.SearchStrategy[Any] = ODD) -> st.SearchSt
 
 
 def paths(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Return the path of every value in a document."""
     inner: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):
         inner = list(value.items())

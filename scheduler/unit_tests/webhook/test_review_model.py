@@ -100,7 +100,6 @@ def names_a_gpu(spec: Json) -> bool:
 
 
 def read(spec: Json, way: str, *, keeps: bool) -> Pod:
-    """Return the pod that an adapter reads from a spec."""
     containers = tuple(
         container(None if "env" not in each else tuple(entries(each["env"])), ContainerKind(kind), at, each["name"])
         for kind, group in spec.items()
