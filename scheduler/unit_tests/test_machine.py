@@ -136,7 +136,6 @@ class Machine(RuleBasedStateMachine):
         self.settle()
 
     def settle(self) -> None:
-        """Let the scheduling loop do all that it can do now."""
         self.loop.pass_by(0.001)
 
     def pod_applied(self, seen: Pod) -> None:

@@ -88,7 +88,6 @@ class Cluster:
         self.settle()
 
     def settle(self) -> None:
-        """Let the scheduling loop do all that it can do now."""
         self.loop.pass_by(0.001)
 
     def run_pod(self, given: Pod) -> None:

@@ -32,7 +32,6 @@ OF_CERT_MANAGER = {"cert-manager.io/certificate-name": "hook"}
 
 
 def registration(*bundles: bytes, version: str = "3") -> Reply:
-    """Return a registration with a webhook for each bundle."""
     webhooks = [
         {"name": f"hook-{number}", "clientConfig": {"caBundle": base64.b64encode(each).decode()}}
         for number, each in enumerate(bundles)

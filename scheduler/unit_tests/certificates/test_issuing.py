@@ -37,7 +37,6 @@ FOREIGN = replace(TERMS, names=names_of("gpu-scheduler-webhook", "elsewhere"))
 
 
 def authority(ca: Ca = CA, *previous: Ca) -> Authority:
-    """Return the CA as both commands read it."""
     return read_authority(ca.secret(*previous))
 
 

@@ -54,7 +54,6 @@ def made(template: object) -> Any:
 
 
 def owned(uid: str, **meta: object) -> Reply:
-    """Return a reply with an existing pod of this owner."""
     owner = {"kind": "GPUWorkload", "name": "train", "uid": uid, "controller": True}
     return Reply(body={"metadata": {"name": "train-0", "ownerReferences": [owner], **meta}, "spec": {}})
 

@@ -55,7 +55,6 @@ def short_folder() -> Iterator[Path]:
 
 
 async def call(socket: Path, method: str, asked: Any, answer: Any) -> Any:
-    """Call a method as the kubelet does."""
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         ask = channel.unary_unary(
             f"/{method}", request_serializer=type(asked).SerializeToString, response_deserializer=answer.FromString

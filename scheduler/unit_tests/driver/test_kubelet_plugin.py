@@ -76,7 +76,6 @@ def registration(folder: Path) -> Path:
 
 
 async def notify(folder: Path, **status: Any) -> None:
-    """Report as the kubelet does whether the driver is registered."""
     asked = api.RegistrationStatus(**status)
     name = "pluginregistration.Registration/NotifyRegistrationStatus"
     await call(registration(folder), name, asked, api.RegistrationStatusResponse)

@@ -330,7 +330,6 @@ async def test_a_deletion_that_fails_is_tried_again() -> None:
 
 @asynccontextmanager
 async def running(at: Published, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Run the loop with short pauses."""
     for name in ("RESYNC", "RETRY", "PAUSE_FIRST"):
         monkeypatch.setattr(module, name, 0.01)
     task = asyncio.create_task(at.publisher.run())

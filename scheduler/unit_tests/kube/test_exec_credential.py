@@ -24,7 +24,6 @@ pytestmark = pytest.mark.clock("real")
 
 
 def printed(status: Object, version: str = V1) -> str:
-    """Return a shell command that prints an ExecCredential."""
     return f"printf %s '{json.dumps({'kind': 'ExecCredential', 'apiVersion': version, 'status': status})}'"
 
 
@@ -39,7 +38,6 @@ def kubeconfig(folder: Path, script: str, cluster: Object | None = None, **setti
 
 
 async def read(folder: Path, script: str, **settings: Any) -> ClientConfig:
-    """Return the configuration whose credentials the plugin prints."""
     return await ConfigLoader(kubeconfig(folder, script, **settings))()
 
 

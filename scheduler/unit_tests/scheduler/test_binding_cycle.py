@@ -24,7 +24,6 @@ TWO_LINES = "0=node1:0\n1=node1:1"
 
 
 def deleting(given: Pod) -> Pod:
-    """Return the pod as the watch shows it after its deletion began."""
     return replace(given, deleting_since=DELETING)
 
 

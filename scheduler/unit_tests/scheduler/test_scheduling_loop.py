@@ -95,13 +95,11 @@ async def looping(*results: object, binders: int = 64) -> AsyncIterator[Loop]:
 
 
 def a_gpu_each(pods: int) -> list[Pod]:
-    """Return waiting pods of one map, each with a GPU of its own on node1."""
     text = "".join(f"{index}=node1:{index}\n" for index in range(pods))
     return [pod(f"a-{index}", text) for index in range(pods)]
 
 
 def bound(pending: Pod, node: str = "node1") -> Pod:
-    """Return the pod as the watch shows it after its bind."""
     return replace(pending, node=node)
 
 

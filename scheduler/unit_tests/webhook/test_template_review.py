@@ -19,7 +19,6 @@ MIXED = "0=node1:0\n1=node2:0,1\n"
 
 
 def text(annotations: dict[str, str] | None = None, *containers: Any, **others: Any) -> PodText:
-    """Return a pod template with a map of five lines."""
     environment = environment_of(containers or (container(None),))
     given = {names.MAP: FIVE} if annotations is None else annotations
     return PodText("ml", annotations=given, environment=environment, **others)
