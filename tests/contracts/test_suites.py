@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +15,8 @@ import pytest
 from tests.contracts.roles import ROOT
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
-from tests.suites.steps import Step, Suite, run_suite
-from tests.waiting import eventually
+from tests.suites.steps import Step, Suite, run_suite, started
+from tests.waiting import eventually, limit
 
 GATE_OF_MAKE: Final = "".join(re.findall(r"^GATE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -65,5 +66,13 @@ def test_a_step_that_hangs_is_ended_and_the_next_runs(tmp_path: Path) -> None:
         ("false", "exit status 1"),
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cleanup", "next", "started"]
-    started = Path("/proc", (tmp_path / "started").read_text().strip(), "cmdline")
-    eventually("what it started is gone", lambda: not started.exists() or not started.read_text())  # empty: a zombie
+    child = Path("/proc", (tmp_path / "started").read_text().strip(), "cmdline")
+    eventually("what it started is gone", lambda: not child.exists() or not child.read_text())  # empty: a zombie
+
+
+def test_what_python_compiles_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the environment forbids it, as that of many containers does."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+    with started((sys.executable, "-c", "import sys; sys.exit(sys.dont_write_bytecode)")) as process:
+        assert process.wait(limit(30)) == 0
