@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpu_scheduler.cli.doctor import expected, rights
-from tests.contracts.rendering import rendered
+from tests.contracts.rendering import KIND, render, rendered
 from tests.contracts.rights import ACCOUNTS, ISOLATING, RIGHTS
 from tests.contracts.roles import ROOT
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_scheduler.cli.doctor.rights import Account
+    from tests.contracts.rendering import Case
     from tests.contracts.rights import Rights
 
+ROLES_OF_CHECKS = ("scheduler", "policies", "webhook", "controller")
+WITH_CLAIMS = {"isolation": "dra"}
+DRIVEN = {"isolation": "dra", "monitor_source": "simulated"}
 SYSTEM = "gpu-scheduler-system"
 SIMULATED_ONLY = ("", "pods", "")
 """A right of the monitors that only simulated GPUs need."""
@@ -27,7 +31,11 @@ SIMULATED_ONLY = ("", "pods", "")
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return all manifests of the roles that make what `doctor` checks, rendered by Ansible itself."""
-    return rendered(tmp_path_factory.mktemp("manifests"), ("scheduler", "policies", "webhook", "controller"))
+    # One run renders what else this file needs.
+    folder = tmp_path_factory.mktemp("manifests")
+    own: list[Case] = [(role, {}) for role in ROLES_OF_CHECKS]
+    render(folder, KIND, [*own, ("webhook", WITH_CLAIMS), ("driver", DRIVEN)])
+    return rendered(folder, ROLES_OF_CHECKS)
 
 
 def names_of(manifests: list[dict[str, Any]], kind: str) -> set[str]:
@@ -65,7 +73,7 @@ def test_policies_of_other_inputs_are_those_that_the_play_applies() -> None:
 @pytest.mark.promise("doctor-3")
 def test_webhooks_are_those_of_the_template(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
     """Of both registrations. Those for claims are there only with `isolation: dra`."""
-    isolating = rendered(tmp_path, ["webhook"], isolation="dra")
+    isolating = rendered(tmp_path, ["webhook"], **WITH_CLAIMS)
 
     assert webhooks_of(manifests) == expected.WEBHOOKS
     assert webhooks_of(isolating) == expected.WEBHOOKS | expected.CLAIM_WEBHOOKS
@@ -75,7 +83,7 @@ def test_webhooks_are_those_of_the_template(manifests: list[dict[str, Any]], tmp
 @pytest.mark.promise("doctor-3")
 def test_the_policy_of_drivers_is_that_of_their_role(tmp_path: Path) -> None:
     """And the rights that it grants them."""
-    drivers = rendered(tmp_path, ["driver"], isolation="dra", monitor_source="simulated")
+    drivers = rendered(tmp_path, ["driver"], **DRIVEN)
     (role,) = [each for each in drivers if each["kind"] == "ClusterRole"]
 
     assert names_of(drivers, "ValidatingAdmissionPolicy") == {expected.DRIVER_GUARD}

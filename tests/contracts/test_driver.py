@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import kubernetes_validate
 import pytest
 
 from gpu_scheduler import names
 from tests.contracts import roles
-from tests.contracts.rendering import once_rendered, only, pod_of, rendered
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.contracts.rendering import once_rendered, only, pod_of
 
 Json = dict[str, Any]
 
@@ -148,10 +145,17 @@ APPLIED: Final[dict[str, tuple[dict[str, Any], str]]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "source"), APPLIED.values(), ids=APPLIED)
-def test_drivers_run_only_with_isolation_dra(given: dict[str, Any], source: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a function that renders a row, with the roles that know the drivers' namespace."""
+    rows = {name: given for name, (given, _) in APPLIED.items()}
+    return once_rendered(tmp_path_factory, ["driver", "policies", "observability"], rows)
+
+
+@pytest.mark.parametrize("row", APPLIED)
+def test_drivers_run_only_with_isolation_dra(applied: Any, row: str) -> None:
     """The inventory's wiring decides it. The other roles then know the drivers' namespace."""
-    found = rendered(tmp_path, ["driver", "policies", "observability"], **given)
+    found, (_, source) = applied(row), APPLIED[row]
     (container,) = pod_of(only(found, "DaemonSet"))["containers"]
     env = {each["name"]: each.get("value") for each in container["env"]}
     (controllers,) = (

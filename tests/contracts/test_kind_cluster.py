@@ -88,10 +88,13 @@ CONTROL_PLANE = [node("c-control-plane", "c-control-plane"), lease("c-control-pl
 WHOLE = [*CONTROL_PLANE, node("node1", "c-worker"), lease("node1", 5), dns()]
 
 
+GIVEN: dict[str, Any] = {"__kind_cluster_origin": {"network_exists": True}, "_kind_cluster_source": "pull"}
+
+
 @pytest.mark.promise("up-1")
 def test_cluster_has_a_control_plane_and_four_named_workers(tmp_path: Path) -> None:
     """One control plane and four workers, which kubeadm registers as node1 to node4."""
-    (cluster,) = rendered(tmp_path, ["kind_cluster"], __kind_cluster_origin={"network_exists": True})
+    (cluster,) = rendered(tmp_path, ["kind_cluster"], **GIVEN)
     patches = [yaml.safe_load(each["kubeadmConfigPatches"][0]) for each in cluster["nodes"][1:]]
 
     assert [each["role"] for each in cluster["nodes"]] == ["control-plane", *["worker"] * 4]
@@ -100,8 +103,7 @@ def test_cluster_has_a_control_plane_and_four_named_workers(tmp_path: Path) -> N
 
 def test_kind_config_is_the_cluster_of_the_default_inventory(tmp_path: Path) -> None:
     """kind-config.yaml has what the role gives kind, without what belongs to a checkout and without kind's defaults."""
-    origin = {"network_exists": True}
-    (cluster,) = rendered(tmp_path, ["kind_cluster"], __kind_cluster_origin=origin, _kind_cluster_source="pull")
+    (cluster,) = rendered(tmp_path, ["kind_cluster"], **GIVEN)
     for each in cluster["nodes"]:
         (mark,) = each.pop("extraMounts")
         assert mark["hostPath"] == "/dev/null"

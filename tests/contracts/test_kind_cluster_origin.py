@@ -12,7 +12,7 @@ import yaml
 
 from tests.contracts.host import NAME, PORT, kubeconfig, nodes, without
 from tests.contracts.loading import load
-from tests.contracts.rendering import rendered
+from tests.contracts.rendering import KIND, render, rendered
 
 origin = load("roles", "kind_cluster", "library", "kind_cluster_origin.py")
 entry = load("roles", "kind_cluster", "library", "kind_cluster_entry.py")
@@ -67,17 +67,21 @@ def test_a_foreign_container_of_the_cluster_is_named() -> None:
     assert judged({**ours, **others})["strangers"] == ["added-control-plane", "added-worker"]
 
 
-@pytest.mark.parametrize("exists", [True, False])
+NEW: dict[bool, dict[str, Any]] = {
+    exists: {"__kind_cluster_origin": {"network_exists": exists}, "kind_cluster_checkout": HERE}
+    for exists in (True, False)
+}
+
+
+@pytest.mark.parametrize("exists", NEW)
 def test_created_nodes_carry_the_marks(tmp_path: Path, *, exists: bool) -> None:
     """Every node of a new cluster names its checkout, and whether kind's network was created with it."""
-    origin_of_none = {"network_exists": exists}
-    (cluster,) = rendered(
-        tmp_path, ["kind_cluster"], __kind_cluster_origin=origin_of_none, kind_cluster_checkout=str(tmp_path)
-    )
+    render(tmp_path, KIND, (("kind_cluster", each) for each in NEW.values()))
+    (cluster,) = rendered(tmp_path, ["kind_cluster"], **NEW[exists])
     mounts = [
         [f"{mount['hostPath']}:{mount['containerPath']}" for mount in node["extraMounts"]] for node in cluster["nodes"]
     ]
-    (container, *_) = nodes(tmp_path, network=not exists).values()
+    (container, *_) = nodes(HERE, network=not exists).values()
 
     assert mounts == [container["inspected"]["HostConfig"]["Binds"]] * 5
 

@@ -15,7 +15,7 @@ from gpu_scheduler.kube.objects.pod_objects import PodLabels
 from gpu_scheduler.kube.objects.resource_claims import OUR_CLAIM
 from gpu_scheduler.webhook.pod_templates import GROUPS
 from tests.contracts import roles
-from tests.contracts.rendering import of_kind, once_rendered, pod_of, rendered
+from tests.contracts.rendering import KIND, of_kind, once_rendered, pod_of, render, rendered
 from tests.contracts.rights import ACCOUNTS, ISOLATING, RIGHTS
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROLES = ("certificates", "scheduler", "policies", "monitor", "network_policies", "webhook", "controller", "check")
+
+ISOLATING_ROLES = ("scheduler", "policies", "webhook")
+ISOLATING_CASES = {each: {"isolation": "dra", "isolation_namespaces": each} for each in ("all", "labelled")}
+AUTHORITY = {"webhook_client_ca": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}
+IGNORED = {mode: {"webhook_failure_policy": "Ignore", "isolation": mode} for mode in ("env", "dra")}
+WEBHOOKS = (*IGNORED.values(), AUTHORITY)
 
 WORKLOADS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "CronJob")
 CHECK = "gpu-scheduler-check"
@@ -34,8 +40,12 @@ BACKSLASH = "\\"
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """Return all manifests of all roles, rendered by Ansible itself."""
-    return rendered(tmp_path_factory.mktemp("manifests"), ROLES)
+    """Return all manifests of all roles, rendered by Ansible itself. The same run renders what else this file needs."""
+    isolating = [(role, each) for each in ISOLATING_CASES.values() for role in ISOLATING_ROLES]
+    further = [*isolating, *(("webhook", each) for each in WEBHOOKS)]
+    folder = tmp_path_factory.mktemp("manifests")
+    render(folder, KIND, [*((role, {}) for role in ROLES), *further])
+    return rendered(folder, ROLES)
 
 
 def test_manifests_are_valid(manifests: list[Manifest]) -> None:
@@ -153,8 +163,7 @@ def test_webhook_sees_our_pods_only(manifests: list[Manifest]) -> None:
 @pytest.fixture(scope="module")
 def isolating(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Manifest]]:
     """Return what the roles make with `isolation: dra` for pods of these namespaces."""
-    cases = {each: {"isolation": "dra", "isolation_namespaces": each} for each in ("all", "labelled")}
-    return once_rendered(tmp_path_factory, ("scheduler", "policies", "webhook"), cases)
+    return once_rendered(tmp_path_factory, ISOLATING_ROLES, ISOLATING_CASES)
 
 
 def test_claims_take_only_their_own_rights(isolating: Callable[[str], list[Manifest]]) -> None:
@@ -211,7 +220,7 @@ def test_inventory_may_admit_pods_without_an_answer(tmp_path: Path, isolation: s
 
     So are pods that must have claims: they would have none for all their life.
     """
-    found = rendered(tmp_path, ["webhook"], webhook_failure_policy="Ignore", isolation=isolation)
+    found = rendered(tmp_path, ["webhook"], **IGNORED[isolation])
     policies = {
         webhook["name"].partition(".")[0]: webhook["failurePolicy"]
         for registration in of_kind(found, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -326,13 +335,12 @@ def test_every_policy_is_bound_and_denies(manifests: list[Manifest]) -> None:
 
 def test_webhook_may_require_a_certificate_of_its_callers(tmp_path: Path) -> None:
     """With a CA for clients it reads it from a ConfigMap, and rolls out when it changes."""
-    authority = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-    found = rendered(tmp_path, ["webhook"], webhook_client_ca=authority)
+    found = rendered(tmp_path, ["webhook"], **AUTHORITY)
     (config,) = (each for each in found if each["kind"] == "ConfigMap")
     (template,) = (each["spec"]["template"] for each in found if each["kind"] == "Deployment")
     (container,) = template["spec"]["containers"]
 
-    assert config["data"] == {"ca.crt": authority}
+    assert config["data"] == {"ca.crt": AUTHORITY["webhook_client_ca"]}
     assert {"name": "CLIENT_CA", "value": "/etc/gpu-scheduler/client-ca/ca.crt"} in container["env"]
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "client-ca")
     (volume,) = (each for each in template["spec"]["volumes"] if each["name"] == mount["name"])

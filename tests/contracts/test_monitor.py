@@ -9,22 +9,39 @@ import pytest
 import yaml
 
 from tests.contracts import roles
-from tests.contracts.rendering import only, pod_of, rendered
+from tests.contracts.rendering import once_rendered, only, pod_of
 
 Json = dict[str, Any]
 
 
+CASES: dict[str, dict[str, object]] = {
+    "the default inventory": {},
+    "all settings for a GPU node": {
+        "monitor_source": "nvml",
+        "monitor_runtime_class": "nvidia",
+        "monitor_driver_dir": "/home/kubernetes/bin/nvidia/lib64",
+    },
+}
+
+
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+def render(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a function that renders a case."""
+    return once_rendered(tmp_path_factory, ["monitor"], CASES)
+
+
+@pytest.fixture
+def simulated(render: Any) -> list[Json]:
     """Return the manifests with the default inventory."""
-    return rendered(tmp_path_factory.mktemp("simulated"), ["monitor"])
+    manifests: list[Json] = render("the default inventory")
+    return manifests
 
 
-@pytest.fixture(scope="module")
-def nvml(tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+@pytest.fixture
+def nvml(render: Any) -> list[Json]:
     """Return the manifests with all settings for a GPU node."""
-    given = {"monitor_runtime_class": "nvidia", "monitor_driver_dir": "/home/kubernetes/bin/nvidia/lib64"}
-    return rendered(tmp_path_factory.mktemp("nvml"), ["monitor"], monitor_source="nvml", **given)
+    manifests: list[Json] = render("all settings for a GPU node")
+    return manifests
 
 
 def test_declared_gpus_are_mounted_as_a_folder(simulated: list[Json]) -> None:
