@@ -315,7 +315,10 @@ def written(kind: str, message: Object) -> tuple[str, str]:
 
 
 @pytest.mark.promise("observe-2")
-@pytest.mark.parametrize(("kind", "key"), [("slack", "slack_configs"), ("teams", "msteamsv2_configs")])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("slack", "slack_configs"), pytest.param("teams", "msteamsv2_configs", marks=pytest.mark.plays)],
+)
 def test_an_alert_arrives_in_the_chat(site: Site, kind: str, key: str, tmp_path: Path) -> None:
     """From the metric on: Prometheus' rule, the route that the operator made, the address out of the Secret."""
     with chat_server() as chat:
