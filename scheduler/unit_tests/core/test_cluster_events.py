@@ -147,39 +147,12 @@ def test_devices_by_name_exclude_each_other_beside_a_plugin() -> None:
     assert beyond.reason is Reason.GPU_NOT_FOUND
 
 
-def test_a_limit_waits_for_devices_that_are_held_by_name() -> None:
-    """The message names the pod that holds a device of the plugin's node by name."""
-    there = replace(PLUGIN, advertised=4, inventory=counted(4), allocatable={**ROOM, GPU: 4})
-    held = ledger(running("old-0", "node1", ONE_LINE, owner=OTHER), known=nodes(there))
-    decision = decided(limited("more-0", 1), held, nodes(there))
-
-    assert isinstance(decision, Wait)
-    assert "are held by default/old-0 by name, and" in decision.message
-
-
 def test_a_refusal_has_a_topic() -> None:
     """The topic lets the scheduler report a refusal once."""
     decision = decided(pod("train-9", ONE_LINE))
 
     assert isinstance(decision, Refuse)
     says(decision.topic, "IndexNotInMap")
-
-
-NO_BREAK_SPACES = {
-    "beside the index": "0\u00a0=node1:2",
-    "before the node": "0=\u00a0node1:2",
-    "before an ID": "0=node1:1,\u00a02",
-    "before the line": "\u00a00=node1:2",
-}
-
-
-@pytest.mark.parametrize("text", NO_BREAK_SPACES.values(), ids=NO_BREAK_SPACES)
-def test_a_no_break_space_is_refused(text: str) -> None:
-    """An invisible character is not silently dropped; the refusal quotes the line."""
-    decision = decided(pod("train-0", text))
-
-    assert isinstance(decision, Refuse)
-    assert "\\xa0" in decision.message
 
 
 @pytest.mark.parametrize("number", ["9223372036854775807", "-9223372036854775808"])
@@ -190,25 +163,6 @@ def test_gt_and_lt_compare_64_bit_numbers(number: str) -> None:
 
     assert any(each.holds({"age": number}) for each in either)
     assert not any(each.holds({"age": beyond}) for each in either)
-
-
-WRONG_LINES = {
-    "no line at all": "node1 gets 2",
-    "no index before the equals sign": "x=node1:2",
-    "an invalid node name": "0=Node_1:2",
-    "an invalid device ID": "0=node1:two",
-    "an index that is used twice": "7=node1:2",
-}
-
-
-@pytest.mark.parametrize("line", WRONG_LINES.values(), ids=WRONG_LINES)
-def test_a_refusal_quotes_the_wrong_line(line: str) -> None:
-    """The message has the number and the text of the line."""
-    decision = decided(pod("train-0", f"7=node1:1\n{line}"))
-
-    assert isinstance(decision, Refuse)
-    assert "line 2" in decision.message
-    assert f'"{line}"' in decision.message
 
 
 def test_an_invalid_index_annotation_holds_no_index() -> None:

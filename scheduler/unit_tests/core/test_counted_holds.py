@@ -8,16 +8,11 @@ import pytest
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, hold_of
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
+from unit_tests.core.asking import words
 from unit_tests.core.build import FIELD_REF, KEEP, MAP, PCI, bound, container, ledger, own, pod, running
 
-PREFIX = "agentaflow.gpu/"
 AT = "2026-11-21T01:00:00.000001Z"
 BY_FIELD = (container((FIELD_REF, PCI)),)
-
-
-def words(**given: str) -> dict[str, str]:
-    """Return our annotations; a key is the last part of an annotation's name."""
-    return {f"{PREFIX}{key.replace('_', '-')}": text for key, text in given.items()}
 
 
 ONE = words(count="1")

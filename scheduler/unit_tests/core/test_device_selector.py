@@ -152,40 +152,8 @@ def test_every_rendered_expression_is_read(given_: tuple[str, DeviceSelector]) -
     assert read_selector([expression], DRIVER) == selector
 
 
-PIECES = st.sampled_from(
-    [
-        "device",
-        ".",
-        "attributes",
-        "[",
-        "]",
-        f'"{DRIVER}"',
-        "driver",
-        "uuid",
-        "index",
-        "productName",
-        "==",
-        "&&",
-        "||",
-        "!=",
-        "!",
-        "(",
-        ")",
-        "in",
-        "3",
-        "-",
-        f"'{UUID}'",
-        '"A"',
-        " ",
-        "type",
-        "startsWith",
-        "true",
-        "?",
-        ":",
-        "\\",
-        "'",
-    ]
-)
+WORDS = "device . attributes [ ] driver uuid index productName == && || != ! ( ) in 3 - type startsWith true ? : \\ '"
+PIECES = st.sampled_from([*WORDS.split(), f'"{DRIVER}"', f"'{UUID}'", '"A"', " "])
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))

@@ -66,45 +66,6 @@ def table(*holders: Hold, inventory: Inventory | None = None, plugin: int | None
     return devices
 
 
-OVERLAPS = {
-    "a device and itself": (None, "0", "0", True),
-    "two devices": (None, "0", "1", False),
-    "one UUID": (None, GPU_0, GPU_0, True),
-    "two UUIDs": (None, GPU_0, GPU_1, False),
-    "two MIG devices": (None, MIG_1A, MIG_1B, False),
-    "without an inventory a number and a UUID": (None, "0", GPU_1, True),
-    "without an inventory a number and a MIG device": (None, "0", MIG_1A, True),
-    "without an inventory a UUID and a MIG device": (None, GPU_0, MIG_1A, True),
-    "with a count alone a number and a UUID": (COUNTED, "0", GPU_1, True),
-    "with a count alone two numbers": (COUNTED, "0", "1", False),
-    "with a count alone two MIG devices": (COUNTED, MIG_1A, MIG_1B, False),
-    "with an inventory a GPU's number and its UUID": (FULL, "0", GPU_0, True),
-    "with an inventory a GPU's number and another's UUID": (FULL, "0", GPU_1, False),
-    "with an inventory a GPU's number and its MIG device": (FULL, "1", MIG_1A, True),
-    "with an inventory a GPU's UUID and its MIG device": (FULL, GPU_1, MIG_1B, True),
-    "with an inventory a GPU and another's MIG device": (FULL, "0", MIG_1A, False),
-    "with an inventory a MIG device and itself": (FULL, MIG_1A, MIG_1A, True),
-    "with an inventory two MIG devices of one GPU": (FULL, MIG_1A, MIG_1B, False),
-    "a UUID that the inventory does not know and a number": (FULL, GPU_9, "0", True),
-    "a MIG device that the inventory does not know and a UUID": (FULL, MIG_9, GPU_0, True),
-    "a UUID that the inventory does not know and another": (FULL, GPU_9, GPU_0, False),
-    "a UUID that the inventory does not know and itself": (FULL, GPU_9, GPU_9, True),
-    "a number that the inventory does not know and another": (FULL, "7", "0", False),
-    "a number that the inventory does not know and a UUID": (FULL, "7", GPU_0, False),
-    "a number that the inventory does not know and a MIG device": (FULL, "7", MIG_1A, False),
-    "a number and a UUID that the inventory does not know": (FULL, "7", GPU_9, True),
-}
-
-
-@pytest.mark.promise("hold-4", "hold-5")
-@pytest.mark.parametrize(("inventory", "one", "other", "overlap"), OVERLAPS.values(), ids=OVERLAPS)
-def test_names_of_one_device_overlap(inventory: Inventory | None, one: str, other: str, overlap: bool) -> None:  # noqa: FBT001
-    """Index, UUID and MIG devices of one GPU overlap; names that cannot be compared count as one device."""
-    for held, asked in ((one, other), (other, one)):
-        has = holder("a", held)
-        assert table(has, inventory=inventory).rivals("node1", asked) == ((has,) if overlap else ())
-
-
 def test_devices_of_two_nodes_do_not_overlap() -> None:
     """The two devices have the same name."""
     assert table(holder("a", "0,1")).rivals("node2", "0") == ()
@@ -170,7 +131,7 @@ def test_a_conflict_names_the_device(inventory: Inventory | None, one: Hold, oth
     assert [(each.first, each.second, each.device) for each in found] == ([(one, other, device)] if device else [])
 
 
-NAMES = ["0", "1", "7", GPU_0, GPU_1, GPU_9, MIG_1A, MIG_1B]
+NAMES = ["0", "1", "7", GPU_0, GPU_1, GPU_9, MIG_1A, MIG_1B, MIG_9]
 NODES = [("node1", inventory, plugin) for inventory in (None, COUNTED, FULL) for plugin in (None, 0, 4)]
 HOLDERS = st.builds(
     holder,
@@ -321,3 +282,14 @@ class DevicesMachine(RuleBasedStateMachine):
 
 
 TestDevicesMachine = DevicesMachine.TestCase
+
+
+@pytest.mark.promise("hold-4", "hold-5")
+@pytest.mark.parametrize("inventory", [None, COUNTED, FULL], ids=["no inventory", "a count alone", "an inventory"])
+def test_names_of_one_device_overlap(inventory: Inventory | None) -> None:
+    """Index, UUID and MIG devices of one GPU overlap; names that cannot be compared count as one device."""
+    machine = DevicesMachine()
+    machine.apply_node(("node1", inventory, None))
+    for name in NAMES:
+        machine.put(holder("a", name))
+        machine.rivals_are_those_of_a_slow_search()

@@ -11,129 +11,87 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.messages import says
-from unit_tests.core.build import KEEP, PCI, container, decided, exists, ledger, node, nodes, pod, running, visible
+from unit_tests.core.build import KEEP, decided, exists, ledger, node, nodes, own, pod, running
 
 ANY = {"agentaflow.gpu/sharing": "any"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 DEPLOYMENT = Owner("Deployment", "web")
 ALONE: dict[str, Any] = {"owner": None, "namespace": "other"}
-
+SAME, NONE = Sharing.SAME_WORKLOAD, Sharing.NONE
+TRAIN_3 = running("train-3", "node4")
+ON_3 = own("3")
+SINCE = "2026-11-21T01:00:00Z"
 
 SHARING = {
-    "two lines of one map share the GPU that both name": (
-        pod("train-4"),
-        running("train-3", "node4"),
-        Sharing.SAME_WORKLOAD,
-        True,
-    ),
-    "another workload waits": (
-        pod("other-4", owner=Owner("StatefulSet", "other")),
-        running("train-3", "node4"),
-        Sharing.SAME_WORKLOAD,
-        False,
-    ),
-    "the same map in another namespace is another workload": (
-        pod("train-4", namespace="b"),
-        running("train-3", "node4"),
-        Sharing.SAME_WORKLOAD,
-        False,
-    ),
-    "another map of the same owner is another workload": (
-        pod("train-0", "0=node4:3"),
-        running("train-3", "node4"),
-        Sharing.SAME_WORKLOAD,
-        False,
-    ),
+    "two lines of one map share the GPU that both name": (pod("train-4"), TRAIN_3, SAME, True),
+    "another workload waits": (pod("other-4", owner=Owner("StatefulSet", "other")), TRAIN_3, SAME, False),
+    "the same map in another namespace is another workload": (pod("train-4", namespace="b"), TRAIN_3, SAME, False),
+    "another map of the same owner is another workload": (pod("train-0", "0=node4:3"), TRAIN_3, SAME, False),
     "bare pods with one map are one workload": (
         pod("a-4", owner=None),
         running("b-3", "node4", owner=None),
-        Sharing.SAME_WORKLOAD,
+        SAME,
         True,
     ),
     "bare pods with two maps are two": (
         pod("a-0", "0=node4:3", owner=None),
         running("b-3", "node4", owner=None),
-        Sharing.SAME_WORKLOAD,
+        SAME,
         False,
     ),
     "another line's pod that holds the GPU outside its line does not share it": (
         pod("train-4"),
-        running("train-0", "node4", containers=(container((visible("3"), PCI)),)),
-        Sharing.SAME_WORKLOAD,
+        running("train-0", "node4", containers=ON_3),
+        SAME,
         False,
     ),
     "a device that one pod keeps from its environment is not shared": (
         pod("train-4"),
-        running("train-1", "node4", annotations=KEEP, containers=(container((visible("3"), PCI)),)),
-        Sharing.SAME_WORKLOAD,
+        running("train-1", "node4", annotations=KEEP, containers=ON_3),
+        SAME,
         False,
     ),
     "both pods may opt in": (
         pod("other-3", annotations=ANY, **ALONE),
         running("train-3", "node4", annotations=ANY),
-        Sharing.SAME_WORKLOAD,
+        SAME,
         True,
     ),
-    "one pod alone cannot opt in": (
-        pod("other-3", annotations=ANY, **ALONE),
-        running("train-3", "node4"),
-        Sharing.SAME_WORKLOAD,
-        False,
-    ),
-    "the operator may allow all sharing": (pod("other-3", **ALONE), running("train-3", "node4"), Sharing.ANY, True),
-    "the operator may forbid all sharing": (pod("train-4"), running("train-3", "node4"), Sharing.NONE, False),
+    "one pod alone cannot opt in": (pod("other-3", annotations=ANY, **ALONE), TRAIN_3, SAME, False),
+    "the operator may allow all sharing": (pod("other-3", **ALONE), TRAIN_3, Sharing.ANY, True),
+    "the operator may forbid all sharing": (pod("train-4"), TRAIN_3, NONE, False),
     "no annotation allows what the operator forbids": (
         pod("train-4", annotations=ANY),
         running("train-3", "node4", annotations=ANY),
-        Sharing.NONE,
+        NONE,
         False,
     ),
-    "an observer is placed beside a holder": (
-        pod("other-3", annotations=OBSERVER, **ALONE),
-        running("train-3", "node4"),
-        Sharing.NONE,
-        True,
-    ),
+    "an observer is placed beside a holder": (pod("other-3", annotations=OBSERVER, **ALONE), TRAIN_3, NONE, True),
     "a holder is placed beside an observer": (
         pod("other-3", **ALONE),
         running("train-3", "node4", annotations=OBSERVER),
-        Sharing.NONE,
+        NONE,
         True,
     ),
-    "the same GPU number of another node is another GPU": (
-        pod("a-0", "0=node3:3", **ALONE),
-        running("train-3", "node4"),
-        Sharing.NONE,
-        True,
-    ),
-    "a pod without GPUs needs no free GPU": (
-        pod("a-0", "0=node4:", **ALONE),
-        running("train-3", "node4"),
-        Sharing.NONE,
-        True,
-    ),
+    "the same GPU number of another node is another GPU": (pod("a-0", "0=node3:3", **ALONE), TRAIN_3, NONE, True),
+    "a pod without GPUs needs no free GPU": (pod("a-0", "0=node4:", **ALONE), TRAIN_3, NONE, True),
     "kept devices must be free as well": (
-        pod("a-0", "0=node4:0", annotations=KEEP, containers=(container((visible("3"), PCI)),), **ALONE),
-        running("train-3", "node4"),
-        Sharing.SAME_WORKLOAD,
+        pod("a-0", "0=node4:0", annotations=KEEP, containers=ON_3, **ALONE),
+        TRAIN_3,
+        SAME,
         False,
     ),
     "a pod of another scheduler holds no device in the ledger": (
         pod("a-3", **ALONE),
         running("train-3", "node4", scheduler_name="default-scheduler"),
-        Sharing.NONE,
+        NONE,
         True,
     ),
-    "a finished pod holds no device": (
-        pod("a-3", **ALONE),
-        replace(running("train-3", "node4"), phase="Succeeded"),
-        Sharing.NONE,
-        True,
-    ),
+    "a finished pod holds no device": (pod("a-3", **ALONE), replace(TRAIN_3, phase="Succeeded"), NONE, True),
     "a terminating pod still holds its devices": (
         pod("a-3", **ALONE),
-        replace(running("train-3", "node4"), deleting_since="2026-11-21T01:00:00Z"),
-        Sharing.NONE,
+        replace(TRAIN_3, deleting_since=SINCE),
+        NONE,
         False,
     ),
 }
@@ -155,14 +113,13 @@ def test_pods_may_share_a_gpu(pending: Pod, holder: Pod, sharing: Sharing, free:
 
 
 UUID = "GPU-00000003-0000-4000-8000-000000000000"
-SINCE = "2026-11-21T01:00:00Z"
 READY = nodes()
 NOT_READY = nodes(node("node4", ready=False))
 
 HELD = {
     "by another workload": (
         pod("other-3", **ALONE),
-        running("train-3", "node4"),
+        TRAIN_3,
         READY,
         ("GpuHeld", "GPU 3", "node4", "default/train-3", "agentaflow.gpu/sharing"),
     ),
@@ -170,14 +127,7 @@ HELD = {
         pod("other-3", **ALONE),
         running("train-3", "node4", f"3=node4:{UUID}"),
         READY,
-        (
-            "GpuHeld",
-            "GPU 3",
-            "node4",
-            "GPU-00000003-0000-4000-8000-000000000000",
-            "default/train-3",
-            "agentaflow.gpu/sharing",
-        ),
+        ("GpuHeld", "GPU 3", "node4", UUID, "default/train-3", "agentaflow.gpu/sharing"),
     ),
     "by the old pod of a rolling update": (
         pod("web-0", "0=node4:3", owner=DEPLOYMENT),
@@ -187,26 +137,19 @@ HELD = {
     ),
     "by a pod that is terminating": (
         pod("other-3", **ALONE),
-        replace(running("train-3", "node4"), deleting_since=SINCE),
+        replace(TRAIN_3, deleting_since=SINCE),
         READY,
-        (
-            "GpuHeld",
-            "GPU 3",
-            "node4",
-            "default/train-3",
-            "2026-11-21T01:00:00Z",
-            "kubectl describe pod -n default train-3",
-        ),
+        ("GpuHeld", "GPU 3", "node4", "default/train-3", SINCE, "kubectl describe pod -n default train-3"),
     ),
     "by a pod that is terminating on a dead node": (
         pod("other-3", **ALONE),
-        replace(running("train-3", "node4"), deleting_since=SINCE),
+        replace(TRAIN_3, deleting_since=SINCE),
         NOT_READY,
-        ("GpuHeld", "GPU 3", "node4", "default/train-3", "2026-11-21T01:00:00Z"),
+        ("GpuHeld", "GPU 3", "node4", "default/train-3", SINCE),
     ),
     "the index, by another pod of the workload": (
         pod("train-a", annotations={"agentaflow.gpu/index": "3"}),
-        running("train-3", "node4"),
+        TRAIN_3,
         READY,
         ("IndexHeld", "index 3", "default/train-3"),
     ),
@@ -214,7 +157,7 @@ HELD = {
         pod("train-a", annotations={"agentaflow.gpu/index": "3"}),
         replace(running("train-3", "node9"), deleting_since=SINCE),
         READY,
-        ("IndexHeld", "index 3", "default/train-3", "2026-11-21T01:00:00Z", "node9"),
+        ("IndexHeld", "index 3", "default/train-3", SINCE, "node9"),
     ),
     "the index, by another bare pod": (
         pod("x", owner=None, annotations={"agentaflow.gpu/index": "3"}),
@@ -242,10 +185,7 @@ def test_the_message_names_the_holder(pending: Pod, holder: Pod, known: Nodes, s
 
 
 MORE = {
-    "one pod that holds two GPUs is named once": (
-        (("b", "0,1"),),
-        ("GPU 0", "b/x-0"),
-    ),
+    "one pod that holds two GPUs is named once": ((("b", "0,1"),), ("GPU 0", "b/x-0")),
     "each pod is named with a GPU that it holds": (
         (("b", "0"), ("c", "2"), ("d", "1")),
         ("GPU 0", "b/x-0", "GPU 1 by d/x-0", "GPU 2 by c/x-0"),
@@ -283,7 +223,7 @@ def test_at_most_three_holders_are_named(holders: tuple[tuple[str, ...], ...], n
 def test_the_message_does_not_recommend_forbidden_sharing() -> None:
     """Where the policy forbids sharing, no message names the annotation for it."""
     policy = Policy(sharing=Sharing.NONE)
-    decision = decided(pod("other-3", **ALONE), ledger(running("train-3", "node4"), policy=policy), policy=policy)
+    decision = decided(pod("other-3", **ALONE), ledger(TRAIN_3, policy=policy), policy=policy)
 
     assert isinstance(decision, Wait)
     assert "sharing" not in decision.message
@@ -291,11 +231,7 @@ def test_the_message_does_not_recommend_forbidden_sharing() -> None:
 
 def test_a_pod_that_waits_for_a_gpu_is_requeued_by_gpu_and_node() -> None:
     """The events are those of the GPU and of the node, because the alias may move to another node."""
-    decision = decided(
-        pod("a-0", "0=gpus:3", owner=None),
-        ledger(running("train-3", "node4")),
-        nodes(node("node4", alias="gpus")),
-    )
+    decision = decided(pod("a-0", "0=gpus:3", owner=None), ledger(TRAIN_3), nodes(node("node4", alias="gpus")))
 
     assert isinstance(decision, Wait)
     assert {DeviceChanged("node4", "3"), exists("node4"), exists("gpus")} == decision.cured_by
@@ -304,7 +240,7 @@ def test_a_pod_that_waits_for_a_gpu_is_requeued_by_gpu_and_node() -> None:
 def test_a_pod_that_waits_for_an_index_is_requeued_by_index_and_node() -> None:
     """The events are those of the index of this workload and of the node of its line."""
     pending = pod("train-a", annotations={"agentaflow.gpu/index": "3"})
-    decision = decided(pending, ledger(running("train-3", "node4")))
+    decision = decided(pending, ledger(TRAIN_3))
 
     assert isinstance(decision, Wait)
     assert pending.request.line is not None
@@ -314,7 +250,7 @@ def test_a_pod_that_waits_for_an_index_is_requeued_by_index_and_node() -> None:
 
 def test_a_pod_keeps_its_hold_when_its_name_is_used_again() -> None:
     """A pod that is created again under its old name waits for the old pod, because the uid is the identity."""
-    old = replace(running("train-3", "node4"), deleting_since=SINCE)
+    old = replace(TRAIN_3, deleting_since=SINCE)
     new = pod("train-3")
     decision = decided(replace(new, ref=replace(new.ref, uid="another")), ledger(old))
 

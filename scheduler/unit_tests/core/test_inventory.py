@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
-from gpu_scheduler.core.decision import Bind, Refuse, Wait
+from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.nodes.inventory import Device, DevicePart, Inventory, counted
 from gpu_scheduler.core.reasons import Reason
 from tests.messages import says
@@ -118,17 +118,3 @@ def test_the_message_has_both_names_of_a_held_device() -> None:
     assert isinstance(decision, Wait)
     says(decision.message, "GpuHeld", "GPU 1", "node1", f"{GPU_1}", "b/other-0")
     assert held.forget("uid-of-b/other-0") & decision.cured_by
-
-
-TEXT = {
-    "a map": pod("train-0", "0=node1:x"),
-    "a request": pod("train-0", annotations={"agentaflow.gpu/observer": "yes"}),
-}
-
-
-@pytest.mark.parametrize("pending", TEXT.values(), ids=TEXT)
-def test_the_text_of_a_pod_is_checked_first(pending: object) -> None:
-    """A fault of the text is reported before the nodes are filtered."""
-    decision = decided(pending, known=nodes(node("node9")))  # type: ignore[arg-type]
-
-    assert isinstance(decision, Refuse)

@@ -79,11 +79,6 @@ def test_the_annotation_has_the_uuids_in_the_order_of_the_line() -> None:
     assert placement.index == 0
 
 
-def test_a_pod_without_claims_reads_what_its_map_says() -> None:
-    """The UUIDs are only recorded."""
-    assert bind_of(pod("train-0")).placement.devices == ("0", "1")
-
-
 def test_a_count_gets_uuids_too() -> None:
     """A strategy chooses by index. The container finds the devices by UUID."""
     found = bind_of(isolated("train-0", None, annotations=COUNT))
@@ -174,10 +169,7 @@ GATE: dict[str, tuple[Container, tuple[str, ...] | None]] = {
         using("gpu-scheduler-0/gpu-1"),
         ("EnvConflict", text_of("a container uses a part of its ResourceClaim")),
     ),
-    "no variables": (
-        using(CLAIM_ENTRIES[0], env=()),
-        ("EnvNotInjected", '"main"', "CUDA_VISIBLE_DEVICES"),
-    ),
+    "no variables": (using(CLAIM_ENTRIES[0], env=()), ("EnvNotInjected", '"main"', "CUDA_VISIBLE_DEVICES")),
     "a literal value, even if it is that of the map": (
         using(CLAIM_ENTRIES[0], env=(visible("2"), PCI)),
         ("EnvConflict", "CUDA_VISIBLE_DEVICES", '"main"', '"2"'),

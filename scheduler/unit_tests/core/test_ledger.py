@@ -9,20 +9,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import devices_in
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import WorkloadKey
-from unit_tests.core.build import (
-    FIELD_REF,
-    MAP,
-    PCI,
-    bound,
-    container,
-    ledger,
-    node,
-    nodes,
-    own,
-    placed,
-    pod,
-    running,
-)
+from unit_tests.core.build import FIELD_REF, MAP, PCI, bound, container, ledger, node, nodes, own, placed, pod, running
 
 ASSIGNED = "agentaflow.gpu/assigned-devices"
 ASSIGNED_INDEX = "agentaflow.gpu/assigned-index"
@@ -120,6 +107,7 @@ CONFIRMED = {
     "as a pod that shares with all": pod("train-3", annotations={"agentaflow.gpu/sharing": "any"}),
     "reading our annotation": pod("train-3", containers=BY_FIELD),
     "without an owner": pod("train-3", owner=None),
+    "with an alias of node4 in its line, which annotation assigned-node confirms": pod("a-3", "3=gpus:3\n1=gpus:3"),
 }
 
 
@@ -128,17 +116,6 @@ CONFIRMED = {
 def test_a_confirmed_hold_equals_the_assumed_hold(pending: Pod) -> None:
     """The hold is the same before and after the watch shows what our Binding wrote."""
     held, place = ledger(), placed("node4", "3", 3)
-    held.assume(pending, place)
-    (assumed,) = held
-    held.apply(bound(pending, place, ""))
-
-    assert {replace(assumed, assumed=False)} == set(held)
-
-
-def test_an_assumed_pod_with_an_alias_is_confirmed_by_our_annotation() -> None:
-    """The line has the alias `gpus` of node4: annotation assigned-node confirms the line, so other lines may share."""
-    pending, held = pod("train-0", "0=gpus:3\n1=gpus:3"), ledger()
-    place = placed("node4", "3", 0)
     held.assume(pending, place)
     (assumed,) = held
     held.apply(bound(pending, place, ""))

@@ -83,7 +83,7 @@ EMPTY = running("empty-0", "node1", "0=node1:", owner=OTHER)
 WITH, WITHOUT = pod("a-0", "0=node1:2", **limited(1)), pod("a-0", "0=node1:2")
 
 HOLDERS = {
-    "a limit waits for a pod that holds a device by name": (WITH, NAMED, "default/named-0"),
+    "a limit waits for a pod that holds a device by name": (WITH, NAMED, "default/named-0 by name, and"),
     "a limit does not wait for another limit": (WITH, LIMITED, None),
     "a limit does not wait for an observer": (WITH, OBSERVING, None),
     "a limit does not wait for a pod without GPUs": (WITH, EMPTY, None),
@@ -145,13 +145,7 @@ def test_foreign_pods_use_devices_of_a_plugin() -> None:
 LEFT = {
     "one device too many": (3, 4, 2, None, ("3 nvidia.com/gpu", "node1", "2 of 4")),
     "exactly the devices that are left": (2, 4, 2, None, None),
-    "devices that the plugin no longer has": (
-        1,
-        4,
-        2,
-        1,
-        ("1 nvidia.com/gpu", "node1", "2 of 1"),
-    ),
+    "devices that the plugin no longer has": (1, 4, 2, 1, ("1 nvidia.com/gpu", "node1", "2 of 1")),
     "a plugin that restarts": (1, 0, 0, 0, ("1 nvidia.com/gpu", "node1", "0 of 0")),
 }
 

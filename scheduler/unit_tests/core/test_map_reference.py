@@ -74,8 +74,10 @@ NODES = st.sampled_from(["node1", "a.b-c", "n", "", "A", "-a", "a..b", "a" * 253
 DEVICES = st.sampled_from(
     ["0", "1", " 2", "00", "", "x", GPU, MIG, GPU[:-1], GPU.upper(), MIG + " ", "0:1", "3#", "a=b"]
 )
+SPACES, NUMBERS = st.sampled_from(["", " ", "\t "]), st.integers(0, 2**31 - 1)
 NEARLY = st.one_of(
     st.builds("{}={}:{}".format, INDICES, NODES, st.lists(DEVICES, max_size=3).map(",".join)),
+    st.builds("{0}{1}{0}={0}n{0}:{0}GPU-{2}{0},{0}GPU-{3}{0}".format, SPACES, NUMBERS, st.uuids(), st.uuids()),
     st.builds("{}=n:{}".format, st.integers(0, 3), st.lists(st.integers(0, 3).map(str), max_size=3).map(",".join)),
     st.sampled_from(["", " ", "# 0=a:0", "\t#", "0=a", "0:a", "=", ":", "0=a:0\r", "\ud800"]),
 )

@@ -317,12 +317,8 @@ TOLERATES = SchedulingConstraints(tolerations=(Toleration("dedicated", "Exists",
 WEB = HostPort("TCP", ANY_ADDRESS, 80)
 
 NODES: dict[str, tuple[Node, dict[str, Any], str]] = {
-    "a node that is not Ready": (having(ready=False), {}, "NodeNotReady"),
-    "a node that is cordoned": (having(unschedulable=True), {}, "NodeUnschedulable"),
-    "a taint": (having(taints=(DEDICATED,)), {}, "TaintNotTolerated"),
     "a taint that is tolerated": (having(taints=(DEDICATED,)), {"constraints": TOLERATES}, "0"),
     "a selector that matches": (having(labels={"zone": "a"}), {"constraints": ZONE_A}, "0"),
-    "a selector that does not match": (having(labels={"zone": "b"}), {"constraints": ZONE_A}, "NodeAffinityMismatch"),
     "an affinity that matches": (
         having(labels={"zone": "b"}),
         {
@@ -338,17 +334,11 @@ NODES: dict[str, tuple[Node, dict[str, Any], str]] = {
         "NodeAffinityMismatch",
     ),
     "enough processor time": (having(), {"resource_request": ResourceRequest({"cpu": 8000})}, "0"),
-    "too little processor time": (
-        having(),
-        {"resource_request": ResourceRequest({"cpu": 8001})},
-        "InsufficientResources",
-    ),
     "a port that is free": (
         having(),
         {"resource_request": ResourceRequest(ports=frozenset({HostPort("TCP", ANY_ADDRESS, 81)}))},
         "0",
     ),
-    "a port in use": (having(), {"resource_request": ResourceRequest(ports=frozenset({WEB}))}, "PortInUse"),
 }
 
 

@@ -56,7 +56,6 @@ class Script:
 
 
 WAITS = ("wait", "a", GPU)
-
 WAITS_B = ("wait", "b", GPU)
 B_FIRST = ("priority", "b", 5)
 
@@ -65,7 +64,14 @@ IN_VAIN_TWICE: list[Step] = [WAITS, WAITS_B] * 3
 # After so many attempts without a placement, each pod gets a back-off.
 ATTEMPTS_OF_BOTH: list[Step] = [("wait", "a", CLASS), ("wait", "b", CLASS)] * 4
 ATTEMPTS_OF_TWO_CLASSES: list[Step] = [("wait", "a", CLASS), ("wait", "b", OTHER_CLASS)] * 4
+THRICE_IN_VAIN: list[Step] = ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS]
 BOTH_IN_BACKOFF: list[Step] = ["add a", "add b", "pop", "pop", *ATTEMPTS_OF_BOTH]
+
+
+def failing(*seconds: float) -> list[Step]:
+    """Return errors of pod a, and the pop so many seconds after each."""
+    return [step for each in seconds for step in ("retry a", each, "pop")]
+
 
 SCRIPTS = {
     "the pod that was added first is popped first": (["add b", "add a", "pop", "pop", "pop"], ["b", "a", None]),
@@ -90,15 +96,15 @@ SCRIPTS = {
     ),
     "a requeued pod is popped at once": (["add a", "pop", WAITS, ("event", GPU), "pop"], ["a", "a"]),
     "after three attempts in vain it serves a back-off": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, ("event", GPU), "pop", 0.9, "pop", 0.1, "pop"],
+        [*THRICE_IN_VAIN, ("event", GPU), "pop", 0.9, "pop", 0.1, "pop"],
         ["a", "a", "a", "a", None, None, "a"],
     ),
     "requeued after the end of its back-off, it is popped at once": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 1, ("event", GPU), "pop"],
+        [*THRICE_IN_VAIN, 1, ("event", GPU), "pop"],
         ["a", "a", "a", "a", "a"],
     ),
     "after a long time, attempts in vain are forgotten": (
-        ["add a", "pop", *IN_VAIN, *IN_VAIN, *IN_VAIN, WAITS, 11, ("event", GPU), "pop", *IN_VAIN],
+        [*THRICE_IN_VAIN, 11, ("event", GPU), "pop", *IN_VAIN],
         ["a", "a", "a", "a", "a", "a"],
     ),
     "its own change does not wait for any back-off": (["add a", "pop", WAITS, "add a", "pop"], ["a", "a"]),
@@ -114,65 +120,21 @@ SCRIPTS = {
         ["add a", "pop", ("wait", "a"), 299, "pop", 1, "pop"],
         ["a", None, "a"],
     ),
-    "after an error it is popped in a second": (
-        ["add a", "pop", "retry a", 0.9, "pop", 0.1, "pop"],
-        ["a", None, "a"],
-    ),
+    "after an error it is popped in a second": (["add a", "pop", "retry a", 0.9, "pop", 0.1, "pop"], ["a", None, "a"]),
     "it is popped no sooner than the patience of its error": (
         ["add a", "pop", "retry a 5", 4.9, "pop", 0.1, "pop", "retry a 1", 1.9, "pop", 0.1, "pop"],
         ["a", None, "a", None, "a"],
     ),
     "each error doubles the back-off": (
-        ["add a", "pop", "retry a", 1, "pop", "retry a", 1.9, "pop", 0.1, "pop", "retry a", 3.9, "pop", 0.1, "pop"],
+        ["add a", "pop", *failing(1, 1.9), 0.1, "pop", *failing(3.9), 0.1, "pop"],
         ["a", "a", None, "a", None, "a"],
     ),
     "the back-off ends at ten seconds": (
-        [
-            "add a",
-            "pop",
-            "retry a",
-            1,
-            "pop",
-            "retry a",
-            2,
-            "pop",
-            "retry a",
-            4,
-            "pop",
-            "retry a",
-            8,
-            "pop",
-            "retry a",
-            9.9,
-            "pop",
-            0.1,
-            "pop",
-            "retry a",
-            9.9,
-            "pop",
-            0.1,
-            "pop",
-        ],
+        ["add a", "pop", *failing(1, 2, 4, 8, 9.9), 0.1, "pop", *failing(9.9), 0.1, "pop"],
         ["a", "a", "a", "a", "a", None, "a", None, "a"],
     ),
     "after a long time the back-off is a second again": (
-        [
-            "add a",
-            "pop",
-            "retry a",
-            1,
-            "pop",
-            "retry a",
-            2,
-            "pop",
-            WAITS,
-            14,
-            ("event", GPU),
-            "pop",
-            "retry a",
-            1,
-            "pop",
-        ],
+        ["add a", "pop", *failing(1, 2), WAITS, 14, ("event", GPU), "pop", *failing(1)],
         ["a", "a", "a", "a", "a"],
     ),
     "an event that frees nothing requeues in a second": (
@@ -229,21 +191,7 @@ SCRIPTS = {
     ),
     "a priority is removed with the pod": (["add a", B_FIRST, "add b", "remove b", "add b", "pop", "pop"], ["a", "b"]),
     "a second event does not extend a back-off": (
-        [
-            "add a",
-            "pop",
-            *IN_VAIN,
-            *IN_VAIN,
-            *IN_VAIN,
-            WAITS,
-            ("event", GPU),
-            0.5,
-            ("event", GPU),
-            0.5,
-            "pop",
-            5,
-            "pop",
-        ],
+        [*THRICE_IN_VAIN, ("event", GPU), 0.5, ("event", GPU), 0.5, "pop", 5, "pop"],
         ["a", "a", "a", "a", "a", None],
     ),
     "of pods that wait for the same GPUs, the first one serves no back-off": (

@@ -285,19 +285,6 @@ def test_lines_that_exclude_each_other_never_start(text: str, sharing: Sharing, 
 
 
 @pytest.mark.promise("together-4")
-@pytest.mark.parametrize(("limit", "reason"), [(3, None), (2, Reason.QUOTA_EXCEEDED)])
-def test_the_namespace_may_hold_all_lines_at_once(limit: int, reason: Reason | None) -> None:
-    """Of three lines with one GPU each."""
-    held = ledger_of()
-    cluster = Cluster(held, CLUSTER, Volumes(), POLICY, limits=NamespaceLimits({"default": Limit(limit)}))
-    decision = decide(member(0), cluster)
-
-    assert (decision.reason if isinstance(decision, Wait) else None) == reason
-    if reason is not None:
-        assert "to the 3 lines of its map, which start together: namespace default may hold 2" in message(decision)
-
-
-@pytest.mark.promise("together-4")
 def test_what_the_namespace_holds_counts_beside_the_lines() -> None:
     """It holds one GPU, and three more are too many. After the start, the lines count."""
     held = ledger_of(running("other-0", "node2", "0=node2:3\n", owner=None))
@@ -315,7 +302,8 @@ HELD_HERE = running("other-0", "node1", "0=node1:0\n", owner=None, annotations={
 LIMITS = {
     "each line counts all of its GPUs": ("0=node1:0,1\n1=node1:2,3\n", (), 4, ""),
     "and one fewer is too few": ("0=node1:0,1\n1=node1:2,3\n", (), 3, "cannot give 4 GPUs to the 2 lines"),
-    "lines of two nodes add up": (MAP, (), 2, "cannot give 3 GPUs to the 3 lines"),
+    "lines of two nodes add up": (MAP, (), 3, ""),
+    "and may be too many": (MAP, (), 2, "which start together: namespace default may hold 2"),
     "a GPU of two lines counts once": ("0=node1:0\n1=node1:0\n", (), 1, ""),
     "the rest of them counts too": ("0=node1:0,1\n1=node1:1,2\n", (), 2, "cannot give 3 GPUs to the 2 lines"),
     "what its pods hold already counts once": ("0=node1:0\n1=node1:1\n", (HELD_HERE,), 2, ""),
@@ -459,19 +447,13 @@ def test_a_changed_map_waits_for_the_old_pods() -> None:
     ("pending", "named"),
     [
         (asking(1, start="together"), ("agentaflow.gpu/start",)),
-        (
-            pod(annotations={START: "at once"}),
-            ("agentaflow.gpu/start", '"at once"', '"together"'),
-        ),
+        (pod(annotations={START: "at once"}), ("agentaflow.gpu/start", '"at once"', '"together"')),
         (
             pod(text="".join(f"{index}=node1:{index}\n" for index in range(257)), annotations=TOGETHER),
             ("257 lines", "256"),
         ),
         (pod(annotations={**TOGETHER, "agentaflow.gpu/observer": "true"}), ("observers",)),
-        (
-            pod(annotations=TOGETHER, gpu_limits=(("main", 2),)),
-            ("nvidia.com/gpu",),
-        ),
+        (pod(annotations=TOGETHER, gpu_limits=(("main", 2),)), ("nvidia.com/gpu",)),
     ],
 )
 def test_what_cannot_start_together_is_refused(pending: Pod, named: tuple[str, ...]) -> None:

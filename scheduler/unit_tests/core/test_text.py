@@ -52,22 +52,26 @@ def test_printable_text_is_a_fixed_point(text: str) -> None:
     assert printable(printable(text)) == printable(text)
 
 
+SENTENCES = {
+    "reason, problem and remedy": (("GpuHeld", "GPU 3 is held", "wait"), "GpuHeld: GPU 3 is held; wait"),
+    "no semicolon without a remedy": (("BindFailed", "no answer", ""), "BindFailed: no answer"),
+    "exactly 1,000 bytes": (("A", "é" * 495, "b" * 5), f"A: {'é' * 495}; bbbbb"),
+    "of a problem before a long remedy, only the ellipsis": (
+        ("GpuHeld", "x" * 500, "y" * 2000),
+        f"GpuHeld: …; {'y' * (MAX_BYTES - size('GpuHeld: …; …'))}…",
+    ),
+    "half a surrogate pair, which UTF-8 cannot encode": (
+        ("GpuHeld", "\ud800" * 1000, "wait"),
+        f"GpuHeld: {'?' * (MAX_BYTES - size('GpuHeld: …; wait'))}…; wait",
+    ),
+}
+
+
 @pytest.mark.promise("text-3")
-def test_a_short_sentence_is_not_cut() -> None:
-    """A sentence has the reason, a colon, the problem and the remedy."""
-    assert sentence("GpuHeld", "GPU 3 of node4 is held", "wait") == "GpuHeld: GPU 3 of node4 is held; wait"
-
-
-def test_a_sentence_without_a_remedy_has_no_semicolon() -> None:
-    """It has no semicolon at its end."""
-    assert sentence("BindFailed", "no answer", "") == "BindFailed: no answer"
-
-
-def test_a_sentence_of_exactly_1000_bytes_is_not_cut() -> None:
-    """The limit itself is allowed."""
-    whole = sentence("A", "é" * 495, "b" * 5)
-
-    assert (size(whole), whole) == (MAX_BYTES, "A: " + "é" * 495 + "; bbbbb")
+@pytest.mark.parametrize(("parts", "expected"), SENTENCES.values(), ids=SENTENCES)
+def test_a_sentence_has_reason_problem_and_remedy(parts: tuple[str, str, str], expected: str) -> None:
+    """It is cut where it is longer than 1,000 bytes: the problem first, then the remedy."""
+    assert sentence(*parts) == expected
 
 
 @pytest.mark.promise("text-5")
@@ -78,19 +82,6 @@ def test_a_long_sentence_keeps_reason_and_remedy() -> None:
     assert cut.startswith("GpuHeld: \U0001f600")
     assert cut.endswith("\U0001f600…; delete that pod")
     assert MAX_BYTES - 4 < size(cut) <= MAX_BYTES
-
-
-def test_a_remedy_that_is_too_long_is_cut_last() -> None:
-    """Of the middle, only the ellipsis is left."""
-    cut = sentence("GpuHeld", "x" * 500, "y" * 2000)
-
-    assert cut == f"GpuHeld: …; {'y' * (MAX_BYTES - size('GpuHeld: …; …'))}…"
-    assert size(cut) == MAX_BYTES
-
-
-def test_half_a_surrogate_pair_in_a_long_sentence_is_replaced() -> None:
-    """A string may have a character that UTF-8 cannot encode."""
-    assert sentence("GpuHeld", "\ud800" * 1000, "wait").startswith("GpuHeld: ???")
 
 
 @given(st.sampled_from(["GpuHeld", "NodeUnschedulable"]), st.text(max_size=2000), st.text(max_size=2000))
