@@ -91,10 +91,7 @@ def pod(name: str, node: str | None = None, devices: str = "", message: str = ""
     return {
         "metadata": {**meta, "annotations": {**prefixed, **assigned}},
         "spec": {"schedulerName": "gpu-scheduler", "nodeName": node, "containers": [{"name": "main"}]},
-        "status": {
-            "phase": "Running" if node else "Pending",
-            "conditions": [condition] if message else [],
-        },
+        "status": {"phase": "Running" if node else "Pending", "conditions": [condition] if message else []},
     }
 
 

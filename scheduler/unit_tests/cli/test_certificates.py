@@ -107,10 +107,7 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize(("given", "sentence"), WRONG.values(), ids=WRONG)
 def test_wrong_input_is_one_sentence(
-    given: dict[str, object],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, object], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written."""
     monkeypatch.chdir(tmp_path)

@@ -36,10 +36,7 @@ GPUS = [
     {"name": f"gpu-{index}", "attributes": {"uuid": {"string": objects.gpu(index)}, "index": {"int": index}}}
     for index in range(3)
 ]
-SLICE = {
-    "metadata": {"name": "s1"},
-    "spec": {"driver": DRIVER, "nodeName": "node1", "pool": POOL, "devices": GPUS},
-}
+SLICE = {"metadata": {"name": "s1"}, "spec": {"driver": DRIVER, "nodeName": "node1", "pool": POOL, "devices": GPUS}}
 OWN = "gpu-scheduler-0123"
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates/one"
 DENIED = Reply(403, {"message": 'User "jane" cannot list it'})
@@ -245,11 +242,7 @@ WANTED: dict[str, tuple[tuple[Object, ...], Reply, str]] = {
 @pytest.mark.promise("isolate-13")
 @pytest.mark.parametrize(("manifests", "template", "message"), WANTED.values(), ids=WANTED)
 async def test_manifests_bring_claims_of_their_own(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    manifests: tuple[Object, ...],
-    template: Reply,
-    message: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], manifests: tuple[Object, ...], template: Reply, message: str
 ) -> None:
     """One GPU is free: the first pod of a StatefulSet gets it by its claim, and the second waits."""
     async with isolating(tmp_path, template=template) as options:

@@ -16,11 +16,7 @@ from unit_tests.kube.server import FakeServer, Reply
 
 AT = "2026-01-01T00:00:00.000000Z"
 NODES = items(node("node1", device(0), device(1)), node("node2", device(0), device(1)))
-STORAGE = (
-    "/api/v1/persistentvolumeclaims",
-    "/api/v1/persistentvolumes",
-    "/apis/storage.k8s.io/v1/storageclasses",
-)
+STORAGE = ("/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses")
 
 
 def waiting(name: str, text: str) -> Object:

@@ -20,12 +20,7 @@ TABLES: dict[str, tuple[list[int], list[tuple[int, int]], int | None, list[int |
     "what fits stays as it is": ([10, 20], [FIXED, WRAPS], 33, [10, 20]),
     "a column that wraps gives way": ([10, 100], [FIXED, WRAPS], 53, [10, 40]),
     "the widest share what the others leave": ([10, 100, 90], [WRAPS, WRAPS, WRAPS], 76, [10, 30, 30]),
-    "a column to spare stays where wrapping suffices": (
-        [10, 100, 20],
-        [FIXED, WRAPS, SPARE],
-        60,
-        [10, 24, 20],
-    ),
+    "a column to spare stays where wrapping suffices": ([10, 100, 20], [FIXED, WRAPS, SPARE], 60, [10, 24, 20]),
     "a column that can be spared gives way": ([50, 20], [FIXED, SPARE], 60, [50, None]),
     "the highest number first": ([50, 20, 20], [FIXED, LAST_SPARE, SPARE], 80, [50, 20, None]),
     "and then the next": ([50, 20, 20], [FIXED, LAST_SPARE, SPARE], 60, [50, None, None]),

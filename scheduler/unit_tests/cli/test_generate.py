@@ -91,11 +91,7 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize(("asked", "kind", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 async def test_a_map_that_cannot_be_made(
-    asked: dict[str, object],
-    kind: type[FailedError],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    asked: dict[str, object], kind: type[FailedError], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sentence names the GPUs or nodes that exist."""
     with pytest.raises(kind, match=sentence):

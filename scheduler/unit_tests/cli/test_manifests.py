@@ -53,10 +53,7 @@ def test_the_template_can_be_submitted() -> None:
 FAULTS = {
     "no YAML": ("a: [", r"cannot read work.yaml: line 1: .*; correct it"),
     "a character that YAML does not take": ("a: \x01", r"cannot read work.yaml: "),
-    "a duplicate key": (
-        f"{ONE}spec:\n  a: 1\n  a: 2\n",
-        r'cannot read work.yaml: line 6: key "a" stands twice',
-    ),
+    "a duplicate key": (f"{ONE}spec:\n  a: 1\n  a: 2\n", r'cannot read work.yaml: line 6: key "a" stands twice'),
     "a tag that makes objects": ("!!python/object/new:os.system [ls]", r"cannot read work.yaml: line 1: could not"),
     "nothing": ("---\n", r"cannot submit work.yaml: it has no document"),
     "a text": ("hello", r'cannot read document 1 of work.yaml: it is "hello", and must be an object'),

@@ -415,10 +415,7 @@ async def test_a_pod_may_be_taken_as_gone(tmp_path: Path, capsys: pytest.Capture
         rows = await asked.rows(assume_gone=["train-0"], code=1)
         again = await asked.rows(controller("StatefulSet", "train", 4), assume_gone=["ml/late-0"], code=1)
 
-    assert rows == [
-        ("late-0", "fits", "node1", "0", 0, None),
-        ("train-3", "waits", None, "", None, "NodeNotFound"),
-    ]
+    assert rows == [("late-0", "fits", "node1", "0", 0, None), ("train-3", "waits", None, "", None, "NodeNotFound")]
     assert again == [
         ("train-0", "exists", "node1", "0,1", 0, None),
         ("train-1", "fits", "node2", "0", 1, None),
@@ -600,7 +597,4 @@ async def test_a_job_that_is_done_makes_no_pod(tmp_path: Path, capsys: pytest.Ca
     async with planning(tmp_path, capsys, *pods) as asked:
         rows = await asked.rows(job)
 
-    assert rows == [
-        ("job-0-bbbbb", "exists", "node2", "0", 0, None),
-        ("job-1", "fits", "node2", "0", 1, None),
-    ]
+    assert rows == [("job-0-bbbbb", "exists", "node2", "0", 0, None), ("job-1", "fits", "node2", "0", 1, None)]

@@ -10,13 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_scheduler.cli.columns import (
-    health_listing,
-    nodes_listing,
-    status_screen,
-    strategy_listing,
-    workloads_listing,
-)
+from gpu_scheduler.cli.columns import health_listing, nodes_listing, status_screen, strategy_listing, workloads_listing
 from gpu_scheduler.cli.doctor.findings import Finding
 from gpu_scheduler.cli.doctor.views import doctor_listing, finding_view
 from gpu_scheduler.cli.options import FailedError, Options, Output, print_error

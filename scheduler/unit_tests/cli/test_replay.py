@@ -143,10 +143,7 @@ async def test_a_replay_prints_what_comes_out_otherwise(file: Path, capsys: pyte
     out, err = capsys.readouterr()
     header, *rows = [re.split("   +", line) for line in out.splitlines()]
     assert header == ["POD", "BEFORE", "NOW", "MESSAGE"]
-    assert [row[:3] for row in rows] == [
-        ["default/second-0", "GpuHeld", "node1:0"],
-        ["default/new-0", "-", "GpuHeld"],
-    ]
+    assert [row[:3] for row in rows] == [["default/second-0", "GpuHeld", "node1:0"], ["default/new-0", "-", "GpuHeld"]]
     placed, waits = (row[3] for row in rows)
     assert placed == "Successfully assigned default/second-0 to node1 with GPU 0 (index 0)"
     assert waits.startswith("GPU 0 of node1 is held by default/second-0; wait until it ends")

@@ -59,10 +59,7 @@ async def test_the_strategy_is_one_key_under_a_manager_of_its_own(
         "metadata": {"name": "gpu-scheduler-settings", "namespace": "gpu-scheduler-system"},
         "data": {"strategy": "best_fit"},
     }
-    assert capsys.readouterr().out.splitlines() == [
-        "STRATEGY   FROM",
-        "best_fit   ConfigMap gpu-scheduler-settings",
-    ]
+    assert capsys.readouterr().out.splitlines() == ["STRATEGY   FROM", "best_fit   ConfigMap gpu-scheduler-settings"]
 
 
 async def test_without_a_name_the_strategy_is_only_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

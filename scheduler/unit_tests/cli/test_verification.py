@@ -287,7 +287,7 @@ CASES = {
         why="its spec says CUDA_DEVICE_ORDER=FASTEST_FIRST",
     ),
     "of two entries of its spec the last is valid": Case(
-        placed(containers=(container((visible("3"), visible("0,1"), PCI)),)),
+        placed(containers=(container((visible("3"), visible("0,1"), PCI)),))
     ),
     "a value that nobody may keep": Case(
         placed(annotations=KEEP, containers=own("all")),

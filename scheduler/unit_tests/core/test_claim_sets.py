@@ -16,10 +16,7 @@ LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 # Map → the sets of devices of each line.
 SETS: dict[str, tuple[str, dict[int, list[str]]]] = {
     "a line of its own has one claim": (MAP, {0: ["0 1"], 1: ["2"], 2: ["0 1 2"], 3: ["3"], 4: ["3"]}),
-    "what two lines share is a claim of its own": (
-        "0=node1:0,1,2\n1=node1:2,3",
-        {0: ["0 1", "2"], 1: ["2", "3"]},
-    ),
+    "what two lines share is a claim of its own": ("0=node1:0,1,2\n1=node1:2,3", {0: ["0 1", "2"], 1: ["2", "3"]}),
     "a line within another line is one claim": ("0=node1:0,1\n1=node1:1", {0: ["0", "1"], 1: ["1"]}),
     "claims are in the order in which the line names their first devices": (
         "0=node1:5,1,0\n1=node1:1,0",

@@ -49,10 +49,7 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
         LEAVE_OUT,
     ),
     "a pod that shares the GPUs of a strategy": (
-        {
-            "text": None,
-            "annotations": {**COUNT, "agentaflow.gpu/exclusive": "false", "agentaflow.gpu/memory": "8192"},
-        },
+        {"text": None, "annotations": {**COUNT, "agentaflow.gpu/exclusive": "false", "agentaflow.gpu/memory": "8192"}},
         f'{BEGIN}annotation agentaflow.gpu/exclusive: "false": a claim gives a pod whole GPUs',
         LEAVE_OUT,
     ),

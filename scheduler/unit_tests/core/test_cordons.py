@@ -230,10 +230,7 @@ def test_an_explanation_says_by_whom(given: Pod) -> None:
 
     (place,) = explanation.places
     rows = [(row.device, row.use, row.why) for row in place.devices]
-    assert rows == [
-        ("0", DeviceUse.CORDONED, f'by alice since {SINCE}: "fan noise"'),
-        ("1", DeviceUse.FREE, ""),
-    ]
+    assert rows == [("0", DeviceUse.CORDONED, f'by alice since {SINCE}: "fan noise"'), ("1", DeviceUse.FREE, "")]
 
 
 def test_a_command_ends_a_cordon_only_if_it_is_the_only_one() -> None:

@@ -68,14 +68,8 @@ def test_a_pod_may_request_a_count(given: PodText, request_: CountRequest) -> No
 
 
 FAULTS = {
-    "a negative number": (
-        asking("-1"),
-        ("agentaflow.gpu/count", '"-1"', "1024", 'agentaflow.gpu/count: "1"'),
-    ),
-    "no GPU at all": (
-        asking("0"),
-        ("agentaflow.gpu/count", '"0"', "1", "1024", 'agentaflow.gpu/count: "1"'),
-    ),
+    "a negative number": (asking("-1"), ("agentaflow.gpu/count", '"-1"', "1024", 'agentaflow.gpu/count: "1"')),
+    "no GPU at all": (asking("0"), ("agentaflow.gpu/count", '"0"', "1", "1024", 'agentaflow.gpu/count: "1"')),
     "an empty number, though there is a limit": (
         asking("", (("main", 1),)),
         ("agentaflow.gpu/count", '""', "1", "1024", 'agentaflow.gpu/count: "1"'),
@@ -255,11 +249,7 @@ def numeral(text: str | None, least: int, most: int, otherwise: int) -> int | No
 def test_any_text_is_a_number_or_a_fault(count: str | None, memory: str | None, priority: str | None) -> None:
     """No text raises an exception, and only a number within its bounds is read as a number."""
     read = read_count(asking(count or "x", memory=memory, priority=priority))
-    numerals = (
-        numeral(count or "x", 1, 1024, 0),
-        numeral(memory, 0, 2**40, 0),
-        numeral(priority, -(10**9), 10**9, 0),
-    )
+    numerals = (numeral(count or "x", 1, 1024, 0), numeral(memory, 0, 2**40, 0), numeral(priority, -(10**9), 10**9, 0))
 
     if None in numerals:
         assert isinstance(read, Fault)

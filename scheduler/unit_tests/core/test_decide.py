@@ -46,12 +46,7 @@ BOUND = {
         "2",
         1,
     ),
-    "a pod with an empty list of containers": (
-        pod("train-1", containers=()),
-        "node2",
-        "2",
-        1,
-    ),
+    "a pod with an empty list of containers": (pod("train-1", containers=()), "node2", "2", 1),
 }
 
 
@@ -143,10 +138,7 @@ GATE = {
         (container((replace(visible("2"), value=None), PCI)),),
         ("EnvConflict", 'CUDA_VISIBLE_DEVICES="2"', '"main"'),
     ),
-    "another field of the pod": (
-        (container((replace(FIELD_REF, field_path="metadata.name"), PCI)),),
-        ("EnvConflict",),
-    ),
+    "another field of the pod": ((container((replace(FIELD_REF, field_path="metadata.name"), PCI)),), ("EnvConflict",)),
     "another order": ((container((visible("2"), replace(PCI, value="FASTEST_FIRST"))),), ("EnvConflict",)),
     "an ephemeral container with another value": (
         (container((visible("2"), PCI)), container((visible("7"), PCI), ContainerKind.EPHEMERAL, name="debug")),

@@ -33,10 +33,7 @@ TABLE: dict[str, tuple[list[DeviceSlice], list[str]]] = {
     "one slice": ([part("s1", device(A), device(B))], [A, B]),
     "two slices of one generation": ([part("s1", device(A), slices=2), part("s2", device(B), slices=2)], [A, B]),
     "a slice is missing": ([part("s1", device(A), slices=2)], []),
-    "a new generation replaces the old one": (
-        [part("s1", device(A)), part("s2", device(B), generation=2)],
-        [B],
-    ),
+    "a new generation replaces the old one": ([part("s1", device(A)), part("s2", device(B), generation=2)], [B]),
     "an incomplete generation leaves the one before": (
         [part("s1", device(A)), part("s2", device(B), generation=2, slices=2)],
         [A],

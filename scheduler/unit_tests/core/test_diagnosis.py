@@ -82,12 +82,7 @@ SENTENCES: dict[str, Row] = {
         {},
         ("GpuNotFound", "8 GPUs", "4", "kubectl gpu-scheduler nodes"),
     ),
-    "no node at all": (
-        (),
-        {},
-        {},
-        ("GpuNotFound", "1 GPU", "kubectl gpu-scheduler nodes"),
-    ),
+    "no node at all": ((), {}, {}, ("GpuNotFound", "1 GPU", "kubectl gpu-scheduler nodes")),
     "a node that is not Ready": (
         (having("node2", ready=False), node("node1")),
         {},

@@ -209,12 +209,7 @@ REMEDIES: dict[str, tuple[Pod, Node, tuple[Pod, ...], str]] = {
         (holder("0", "a", sharing="any"), holder("0", "b", sharing="any"), holder("1", "c")),
         "kubectl delete pod -n default c",
     ),
-    "nobody, if that frees too few": (
-        asking(2),
-        having("node1", 1, 1, readings={0: SICK}),
-        (holder("1", "a"),),
-        "",
-    ),
+    "nobody, if that frees too few": (asking(2), having("node1", 1, 1, readings={0: SICK}), (holder("1", "a"),), ""),
     "nobody who is being deleted already": (
         asking(2),
         having("node1", 1, 1),
@@ -227,12 +222,7 @@ REMEDIES: dict[str, tuple[Pod, Node, tuple[Pod, ...], str]] = {
         (),
         "",
     ),
-    "nobody, if the devices are unhealthy": (
-        asking(),
-        having("node1", 1, readings={0: SICK}),
-        (),
-        "",
-    ),
+    "nobody, if the devices are unhealthy": (asking(), having("node1", 1, readings={0: SICK}), (), ""),
 }
 
 

@@ -494,22 +494,10 @@ LINES = {
     "another device of the same node": (pod("train-0", "0=node1:1"), (HOLDER,), "0=node1:0"),
     "as many devices as the line has": (pod("train-0", "0=node1:1,2"), (HOLDER,), "0=node1:0,2"),
     "of another node, if the node has too few": (pod("train-0", "0=node1:0,1,2,3"), (HOLDER,), "0=node2:0,1,2,3"),
-    "the same devices of the node that the author probably meant": (
-        pod("train-0", "0=nodee2:3"),
-        (),
-        "0=node2:3",
-    ),
-    "other devices of that node, if these are not free": (
-        pod("train-0", "0=nodee1:1"),
-        (HOLDER,),
-        "0=node1:0",
-    ),
+    "the same devices of the node that the author probably meant": (pod("train-0", "0=nodee2:3"), (), "0=node2:3"),
+    "other devices of that node, if these are not free": (pod("train-0", "0=nodee1:1"), (HOLDER,), "0=node1:0"),
     "any node, if no name is similar": (pod("train-0", "0=gpu-host:1"), (), "0=node1:0"),
-    "nothing for a MIG device": (
-        pod("train-0", "0=node1:MIG-41b3359c-e721-56e5-8009-12e5797ed514"),
-        (HOLDER,),
-        "",
-    ),
+    "nothing for a MIG device": (pod("train-0", "0=node1:MIG-41b3359c-e721-56e5-8009-12e5797ed514"), (HOLDER,), ""),
     "nothing if no node has as many": (pod("train-0", "0=node1:0,1,2,3,4"), (), ""),
 }
 
@@ -539,9 +527,7 @@ def test_no_line_is_proposed_on_a_node_that_is_closed() -> None:
 def test_no_unhealthy_device_is_proposed() -> None:
     """Nor one that is divided into MIG devices."""
     divided = Device(2, mig_devices=("MIG-41b3359c-e721-56e5-8009-12e5797ed514",))
-    known = nodes(
-        node("node1", inventory=Inventory((Device(0), Device(1), divided, Device(3))), readings={0: SICK[1]}),
-    )
+    known = nodes(node("node1", inventory=Inventory((Device(0), Device(1), divided, Device(3))), readings={0: SICK[1]}))
     found = explained(pod("train-0", "0=node1:1"), HOLDER, known=known)
 
     assert found.remedy is not None

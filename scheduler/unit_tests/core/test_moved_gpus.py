@@ -200,12 +200,7 @@ def test_an_observer_keeps_nothing() -> None:
     assert list(ledger_with(observer, before=having(B, A)).devices.moved()) == []
 
 
-FORGED = {
-    "fewer than its GPUs": ("0,1", A),
-    "an index": ("0", "1"),
-    "other text": ("0", "GPU-0"),
-    "nothing": ("0", ""),
-}
+FORGED = {"fewer than its GPUs": ("0,1", A), "an index": ("0", "1"), "other text": ("0", "GPU-0"), "nothing": ("0", "")}
 
 
 @pytest.mark.parametrize(("devices", "text"), FORGED.values(), ids=FORGED)

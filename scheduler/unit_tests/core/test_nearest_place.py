@@ -38,10 +38,7 @@ NEARER: dict[str, tuple[tuple[Node, ...], tuple[Pod, ...], list[list[Reason]]]] 
         [[Reason.NODE_UNSCHEDULABLE, Reason.GPU_HELD, Reason.NODE_NOT_READY], [Reason.NODE_NOT_FOUND]],
     ),
     "fewer obstacles are nearer, whatever opens more commands": (
-        (
-            having("node1", unschedulable=True, taints=(Taint("a", "b", "NoSchedule"),)),
-            having("node2", ready=False),
-        ),
+        (having("node1", unschedulable=True, taints=(Taint("a", "b", "NoSchedule"),)), having("node2", ready=False)),
         (),
         [[Reason.NODE_NOT_READY], [Reason.TAINT_NOT_TOLERATED, Reason.NODE_UNSCHEDULABLE]],
     ),

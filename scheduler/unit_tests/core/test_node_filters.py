@@ -92,10 +92,7 @@ def test_taints_that_the_pod_may_ignore(given: Pod, taints: tuple[Taint, ...]) -
 
 
 BARRED = {
-    "a taint of effect NoSchedule": (
-        (ML,),
-        ("TaintNotTolerated", "node1", '"dedicated=ml:NoSchedule"'),
-    ),
+    "a taint of effect NoSchedule": ((ML,), ("TaintNotTolerated", "node1", '"dedicated=ml:NoSchedule"')),
     "a taint of effect NoExecute": (
         (Taint("busy", "", "PreferNoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoExecute")),
         ("TaintNotTolerated", "node1", '"node.kubernetes.io/not-ready:NoExecute"'),

@@ -142,13 +142,7 @@ def test_a_pod_holds_what_its_claim_is_allocated() -> None:
 OTHERS = replace(wanting(uuid=uuid(1, 0)), devices=(id_of(1, 0),), awaits_others=False)
 UNREAD = AllocatedClaim("default", "mine", "uid-of-mine", unread="spec.devices.constraints is not read")
 WAITING: dict[str, tuple[Pod, tuple[AllocatedClaim, ...], Reason, tuple[str, ...], set[ClusterEvent]]] = {
-    "a claim that does not exist": (
-        asking(),
-        (),
-        Reason.GPU_NOT_FOUND,
-        ("GpuNotFound", "default/mine"),
-        {CHANGED},
-    ),
+    "a claim that does not exist": (asking(), (), Reason.GPU_NOT_FOUND, ("GpuNotFound", "default/mine"), {CHANGED}),
     "a claim of another namespace": (
         asking(),
         (replace(wanting(), namespace="team"),),
@@ -279,11 +273,7 @@ def test_a_device_of_another_driver_is_not_selected() -> None:
 
 
 FAULTS: dict[str, tuple[Pod, Reason, tuple[str, ...]]] = {
-    "a map": (
-        asking(text="0=node1:0"),
-        Reason.UNSUPPORTED,
-        ("spec.resourceClaims", "gpu-scheduling-map"),
-    ),
+    "a map": (asking(text="0=node1:0"), Reason.UNSUPPORTED, ("spec.resourceClaims", "gpu-scheduling-map")),
     "a count": (
         asking(annotations={"agentaflow.gpu/count": "1"}),
         Reason.UNSUPPORTED,
@@ -336,10 +326,7 @@ GATE: dict[str, tuple[tuple[Container, ...], str]] = {
     "an init container uses it": ((using("gpu", kind=ContainerKind.INIT), container(None)), ""),
     "a container that uses it has no variable": ((using("gpu", env=None),), "EnvNotInjected"),
     "a container that uses it has another value": ((using("gpu", env=(visible("0"), PCI)),), "EnvConflict"),
-    "a debug container without variables": (
-        (using("gpu"), container(None, ContainerKind.EPHEMERAL)),
-        "EnvNotInjected",
-    ),
+    "a debug container without variables": ((using("gpu"), container(None, ContainerKind.EPHEMERAL)), "EnvNotInjected"),
 }
 
 

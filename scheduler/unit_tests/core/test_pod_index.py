@@ -54,10 +54,7 @@ INDICES = {
     ),
     "a StatefulSet that starts at 5, before there were labels": (pod("web-5", "web-", SET), 5),
     "a StatefulSet's name may end in a number of its own": (pod("web-2-0", "web-2-", SET), 0),
-    "an Indexed Job's pod without label and annotation has a generated name": (
-        pod("web-3-x7k2q", "web-3-", JOB),
-        None,
-    ),
+    "an Indexed Job's pod without label and annotation has a generated name": (pod("web-3-x7k2q", "web-3-", JOB), None),
     "a Job's pod takes any line": (pod("web-x7k2q", "web-", JOB), None),
     "a Deployment's pod takes any line": (
         pod("web-5d9f7c-x7k2q", "web-5d9f7c-", REPLICAS, labels={HASH: "5d9f7c"}),

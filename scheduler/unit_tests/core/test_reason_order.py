@@ -79,10 +79,7 @@ def test_the_order_beside_a_device_plugin() -> None:
     reported = []
     for faults in ({"few", "held", "down", "used"}, {"held", "down", "used"}, {"down", "used"}, {"used"}, set()):
         node1 = node(
-            "node1",
-            advertised=4,
-            ready="down" not in faults,
-            allocatable={**ROOM, GPU: 1 if "few" in faults else 4},
+            "node1", advertised=4, ready="down" not in faults, allocatable={**ROOM, GPU: 1 if "few" in faults else 4}
         )
         nodes = Nodes()
         nodes.apply(node1)
@@ -95,13 +92,7 @@ def test_the_order_beside_a_device_plugin() -> None:
         decision = decide(limited, Cluster(ledger, nodes, Volumes(), POLICY))
         reported.append("Bound" if isinstance(decision, Bind) else getattr(decision, "reason", None))
 
-    assert reported == [
-        Reason.NOT_ENOUGH_GPUS,
-        Reason.GPU_HELD,
-        Reason.NODE_NOT_READY,
-        Reason.NOT_ENOUGH_GPUS,
-        "Bound",
-    ]
+    assert reported == [Reason.NOT_ENOUGH_GPUS, Reason.GPU_HELD, Reason.NODE_NOT_READY, Reason.NOT_ENOUGH_GPUS, "Bound"]
 
 
 def test_a_pod_that_tolerates_the_cordon_is_placed() -> None:

@@ -131,10 +131,7 @@ FAULTS = {
         pod("train", more={INDEX: "7"}),
         ("IndexNotInMap", "index 7", "0-1", "5", "7=node1:0", "agentaflow.gpu/index"),
     ),
-    "an index without a line": (
-        pod("train-7"),
-        ("IndexNotInMap", "index 7", "0-1", "5", "7=node1:0"),
-    ),
+    "an index without a line": (pod("train-7"), ("IndexNotInMap", "index 7", "0-1", "5", "7=node1:0")),
 }
 
 

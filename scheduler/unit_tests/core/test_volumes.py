@@ -84,11 +84,7 @@ def test_bound_volumes_that_the_node_reaches_pass_the_filter(claims: tuple[Volum
 
 
 UNSCHEDULABLE: dict[str, tuple[VolumeClaim | None, tuple[str, ...], frozenset[ClusterEvent]]] = {
-    "a claim that does not exist": (
-        None,
-        ("VolumeNotBound", '"default/data"'),
-        changed("data"),
-    ),
+    "a claim that does not exist": (None, ("VolumeNotBound", '"default/data"'), changed("data")),
     "a claim of another namespace": (
         VolumeClaim("other", "data", volume="anywhere"),
         ("VolumeNotBound", '"default/data"'),

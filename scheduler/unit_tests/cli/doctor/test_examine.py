@@ -366,10 +366,7 @@ DAMAGES = {
         {"denied": {"gpu-scheduler-system/gpu-scheduler": ("patch pods/status", "create events")}},
     ),
     "this machine's clock is ahead": Damage(
-        "clock",
-        "the clock of this machine is 60 s ahead of that of the API server",
-        CLOCK,
-        {"clock_ahead": 60.0},
+        "clock", "the clock of this machine is 60 s ahead of that of the API server", CLOCK, {"clock_ahead": 60.0}
     ),
     "the clock of the leader's node is behind": Damage(
         "clock",

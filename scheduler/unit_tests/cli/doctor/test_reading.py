@@ -9,11 +9,7 @@ from gpu_scheduler.cli.doctor.reading import fact, read_server
 from gpu_scheduler.kube.http.client import NoResponseError
 from unit_tests.kube.server import Reply, connected
 
-DATES = {
-    "the same": (0.0, 0.0),
-    "an hour behind": (3600.0, -3600.0),
-    "an hour ahead": (-3600.0, 3600.0),
-}
+DATES = {"the same": (0.0, 0.0), "an hour behind": (3600.0, -3600.0), "an hour ahead": (-3600.0, 3600.0)}
 
 
 @pytest.mark.parametrize(("server_ahead", "expected"), DATES.values(), ids=DATES)

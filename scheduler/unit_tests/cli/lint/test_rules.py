@@ -202,10 +202,7 @@ TOGETHER = {
         (BUSY, controller("StatefulSet", template("0=node2:0\n1=node1:1\n"), "replicas: 2\n")),
         [("error", "GpuHeld", "1=node1:1")],
     ),
-    "a spare line on a GPU of another": (
-        (BUSY, controller("StatefulSet", template("0=node2:0\n1=node1:1\n"))),
-        [],
-    ),
+    "a spare line on a GPU of another": ((BUSY, controller("StatefulSet", template("0=node2:0\n1=node1:1\n"))), []),
     "a line that a Deployment has to spare": (
         (BUSY, controller("Deployment", template("0=node2:0\n1=node1:1\n"))),
         [("warning", "GpuHeld", "1=node1:1")],
