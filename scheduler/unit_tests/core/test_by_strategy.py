@@ -43,13 +43,6 @@ def test_a_placement_has_node_devices_and_uuids() -> None:
     assert decision.message.endswith("to node2 with GPUs 0,2,3 (priority: 122880 MiB free, the only node that fits)")
 
 
-def test_devices_are_in_the_order_of_their_indices() -> None:
-    """The order in which the strategy prefers them is another."""
-    state = ClusterState(having("node1", 30000, 20000, 10000), strategy=Strategy.BEST_FIT)
-
-    assert state.where(asking(2)) == "node1:1,2"
-
-
 GATE: dict[str, tuple[tuple[Container, ...], str]] = {
     "a container that reads our annotation": ((container((FIELD_REF, PCI)),), ""),
     "a container without any environment": ((container(None),), "EnvNotInjected"),
@@ -67,15 +60,6 @@ def test_the_bind_gate_requires_our_annotation(containers: tuple[Container, ...]
     assert isinstance(decision, Wait | Refuse) == bool(reason)
     assert decision is not None
     assert decision.message.startswith(reason or "Successfully assigned")
-
-
-def test_the_strategy_of_a_pod_overrides_the_strategy_of_the_cluster() -> None:
-    """A pod without a strategy is placed by the strategy of the cluster."""
-    state = ClusterState(having("node1", 2), having("node2", 1), strategy=Strategy.PRIORITY)
-
-    assert state.where(asking(name="a", scheduling_strategy="best_fit")) == "node2:0"
-    state.end(asking(name="a"))
-    assert state.where(asking(name="b")) == "node1:0"
 
 
 DATA = VolumeClaim("default", "data", volume="data")

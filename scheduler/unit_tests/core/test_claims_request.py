@@ -23,18 +23,18 @@ REPLICA: Mapping[str, Any] = {
 COUNT = {"agentaflow.gpu/count": "1"}
 MANY = ",".join(map(str, range(33)))
 
+OBSERVER = {"agentaflow.gpu/observer": "true"}
+HOLDS = f"{BEGIN}annotation agentaflow.gpu/observer: a pod with a claim holds its devices"
+WHOLE, NAME_WHOLE = (
+    f"{BEGIN}MIG device {MIG}: the driver gives whole GPUs",
+    f'name whole GPUs (example: "0=node1:0,1"){ANEW}',
+)
+TOO_MANY, AT_MOST = f"{BEGIN}33 GPUs: a claim has at most 32", f"ask for at most 32 GPUs{ANEW}"
+
 # Pod that is to get claims → what is wrong, and the remedy.
 UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "an observer": (
-        {"annotations": {"agentaflow.gpu/observer": "true"}},
-        f"{BEGIN}annotation agentaflow.gpu/observer: a pod with a claim holds its devices",
-        LEAVE_OUT,
-    ),
-    "an observer that asks for a count": (
-        {"text": None, "annotations": {**COUNT, "agentaflow.gpu/observer": "true"}},
-        f"{BEGIN}annotation agentaflow.gpu/observer: a pod with a claim holds its devices",
-        LEAVE_OUT,
-    ),
+    "an observer": ({"annotations": OBSERVER}, HOLDS, LEAVE_OUT),
+    "an observer that asks for a count": ({"text": None, "annotations": {**COUNT, **OBSERVER}}, HOLDS, LEAVE_OUT),
     "a pod that keeps its variables": (
         {"annotations": {"agentaflow.gpu/keep-env": "true"}},
         (
@@ -58,30 +58,14 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
         f'{BEGIN}limit nvidia.com/gpu: 2 of container "main": for a limit, a device plugin chooses other devices',
         LEAVE_OUT,
     ),
-    "a MIG device on its line": (
-        {"text": f"0=node1:{MIG}"},
-        f"{BEGIN}MIG device {MIG}: the driver gives whole GPUs",
-        f'name whole GPUs (example: "0=node1:0,1"){ANEW}',
-    ),
-    "a MIG device on a line that it may get": (
-        {"text": f"0=node1:0\n1=node1:{MIG}", **REPLICA},
-        f"{BEGIN}MIG device {MIG}: the driver gives whole GPUs",
-        f'name whole GPUs (example: "0=node1:0,1"){ANEW}',
-    ),
-    "more GPUs than a claim has": (
-        {"text": f"0=node1:{MANY}"},
-        f"{BEGIN}33 GPUs: a claim has at most 32",
-        f"ask for at most 32 GPUs{ANEW}",
-    ),
-    "more GPUs on a line that it may get": (
-        {"text": f"0=node1:{MANY}", **REPLICA},
-        f"{BEGIN}33 GPUs: a claim has at most 32",
-        f"ask for at most 32 GPUs{ANEW}",
-    ),
+    "a MIG device on its line": ({"text": f"0=node1:{MIG}"}, WHOLE, NAME_WHOLE),
+    "a MIG device on a line that it may get": ({"text": f"0=node1:0\n1=node1:{MIG}", **REPLICA}, WHOLE, NAME_WHOLE),
+    "more GPUs than a claim has": ({"text": f"0=node1:{MANY}"}, TOO_MANY, AT_MOST),
+    "more GPUs on a line that it may get": ({"text": f"0=node1:{MANY}", **REPLICA}, TOO_MANY, AT_MOST),
     "a count of more GPUs than a claim has": (
         {"text": None, "annotations": {"agentaflow.gpu/count": "33"}},
-        f"{BEGIN}33 GPUs: a claim has at most 32",
-        f"ask for at most 32 GPUs{ANEW}",
+        TOO_MANY,
+        AT_MOST,
     ),
     "more pods than share a claim": (
         {"text": "\n".join(f"{index}=node1:0" for index in range(257))},
@@ -122,7 +106,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "MIG devices on other lines": {"text": f"0=node1:0\n1=node1:{MIG}"},
     "any line of a map whose lines share nothing": {"text": "0=node1:0\n1=node1:1", **REPLICA},
     "a count": {"text": None, "annotations": COUNT},
-    "an observer whose line has no GPU": {"text": "0=node1:", "annotations": {"agentaflow.gpu/observer": "true"}},
+    "an observer whose line has no GPU": {"text": "0=node1:", "annotations": OBSERVER},
 }
 
 

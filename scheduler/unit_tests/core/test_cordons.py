@@ -74,80 +74,51 @@ def ask(given: Pod, *known: Node, holders: tuple[Pod, ...] = ()) -> Bind | Wait:
 LINE = pod("train-0", "0=node1:0,1")
 OBSERVER = pod("train-0", "0=node1:0,1", annotations=words(observer="true"))
 LIMITED = pod("train-0", "0=node1:0,1", gpu_limits=(("main", 2),))
-MESSAGES: dict[str, tuple[Pod, Node, str]] = {
+PLUGIN: dict[str, Any] = {"advertised": 4, "allocatable": {"nvidia.com/gpu": 4, "pods": 9}}
+BY_ALICE = f"cordoned by alice since {SINCE}"
+ENDED_BY = '"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon'
+# The pod, the node, and what the message says of the GPUs, with the target of the command that ends the cordon.
+MESSAGES: dict[str, tuple[Pod, Node, str, str]] = {
     "a line with a cordoned device": (
-        LINE,
-        node("node1", cordons=(cordon("1"),)),
-        (
-            f'cannot use GPU 1 of node1: it is cordoned by alice since {SINCE}: "fan noise"; '
-            "when it may be used again: kubectl gpu-scheduler uncordon node1:1"
-        ),
+        *(LINE, node("node1", cordons=(cordon("1"),))),
+        *(f"cannot use GPU 1 of node1: it is {BY_ALICE}", "node1:1"),
     ),
     "a line of a cordoned node": (
-        LINE,
-        node("node1", cordons=(cordon(ALL_DEVICES, until=UNTIL),)),
-        (
-            f"cannot use GPU 0 of node1: all GPUs of the node are cordoned by alice since {SINCE} until {UNTIL}: "
-            '"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon node1'
-        ),
+        *(LINE, node("node1", cordons=(cordon(ALL_DEVICES, until=UNTIL),))),
+        *(f"cannot use GPU 0 of node1: all GPUs of the node are {BY_ALICE} until {UNTIL}", "node1"),
     ),
     "a line by index of a device that is cordoned by UUID": (
-        LINE,
-        node("node1", inventory=NAMED, cordons=(cordon(GPU_1, 1),)),
-        (
-            f"cannot use GPU 1 of node1: GPU {GPU_1} is cordoned by alice since {SINCE}: "
-            f'"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon node1:{GPU_1}'
-        ),
+        *(LINE, node("node1", inventory=NAMED, cordons=(cordon(GPU_1, 1),))),
+        *(f"cannot use GPU 1 of node1: GPU {GPU_1} is {BY_ALICE}", f"node1:{GPU_1}"),
     ),
     "an observer": (
-        OBSERVER,
-        node("node1", cordons=(cordon("0"),)),
-        (
-            f'cannot use GPU 0 of node1: it is cordoned by alice since {SINCE}: "fan noise"; '
-            "when it may be used again: kubectl gpu-scheduler uncordon node1:0"
-        ),
+        *(OBSERVER, node("node1", cordons=(cordon("0"),))),
+        *(f"cannot use GPU 0 of node1: it is {BY_ALICE}", "node1:0"),
     ),
     "devices of a plugin's choice": (
-        LIMITED,
-        node(
-            "node1",
-            inventory=counted(4),
-            advertised=4,
-            allocatable={"nvidia.com/gpu": 4, "pods": 9},
-            cordons=(cordon("3"),),
-        ),
-        (
-            f"cannot use GPUs of node1 that its device plugin chooses: GPU 3 is cordoned by alice since {SINCE}: "
-            '"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon node1:3'
-        ),
+        *(LIMITED, node("node1", inventory=counted(4), cordons=(cordon("3"),), **PLUGIN)),
+        *(f"cannot use GPUs of node1 that its device plugin chooses: GPU 3 is {BY_ALICE}", "node1:3"),
     ),
     "a count": (
-        asking(2),
-        having("node1", 8000, 8000, cordons=(cordon("0"),)),
-        (
-            f"cannot get 2 GPUs on one node: cannot use GPU 0 of node1: it is cordoned by alice since {SINCE}: "
-            '"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon node1:0'
-        ),
+        *(asking(2), having("node1", 8000, 8000, cordons=(cordon("0"),))),
+        *(f"cannot get 2 GPUs on one node: cannot use GPU 0 of node1: it is {BY_ALICE}", "node1:0"),
     ),
     "a count of a plugin's choice": (
-        asking(1, others={"gpu_limits": (("main", 1),)}),
-        having("node1", 8000, advertised=1, allocatable={"nvidia.com/gpu": 1, "pods": 9}, cordons=(cordon("0"),)),
-        (
-            "cannot get 1 GPU: cannot use GPUs of node1 that its device plugin chooses: GPU 0 is cordoned by alice "
-            f'since {SINCE}: "fan noise"; when it may be used again: kubectl gpu-scheduler uncordon node1:0'
-        ),
+        *(asking(1, others={"gpu_limits": (("main", 1),)}), having("node1", 8000, cordons=(cordon("0"),), **PLUGIN)),
+        f"cannot get 1 GPU: cannot use GPUs of node1 that its device plugin chooses: GPU 0 is {BY_ALICE}",
+        "node1:0",
     ),
 }
 
 
 @pytest.mark.promise("cordon-1")
-@pytest.mark.parametrize(("given", "known", "message"), MESSAGES.values(), ids=MESSAGES)
-def test_a_pod_waits_for_a_cordoned_device(given: Pod, known: Node, message: str) -> None:
+@pytest.mark.parametrize(("given", "known", "what", "target"), MESSAGES.values(), ids=MESSAGES)
+def test_a_pod_waits_for_a_cordoned_device(given: Pod, known: Node, what: str, target: str) -> None:
     """Whoever asks, the message says who cordoned it, since when, until when, why, and the command that ends it."""
     decision = ask(given, known)
 
     assert isinstance(decision, Wait)
-    assert decision.message == f"GpuCordoned: {message}"
+    assert decision.message == f"GpuCordoned: {what}: {ENDED_BY} {target}"
 
 
 # Devices that are cordoned, unhealthy and held, of two, and what a pod that asks for that many gets.

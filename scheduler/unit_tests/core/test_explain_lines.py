@@ -135,22 +135,23 @@ def answer(device: str, use: DeviceUse, why: str = "", *holders: Holder, node: s
     return DeviceAnswer(node, device, use, why, holders)
 
 
+ZERO, ONE, BOTH = (pod("train-0", f"0=node1:{devices}") for devices in ("0", "1", "0,1"))
 DEVICES = {
-    "free devices": (pod("train-0", "0=node1:0,1"), (), {}, (answer("0", DeviceUse.FREE), answer("1", DeviceUse.FREE))),
+    "free devices": (BOTH, (), {}, (answer("0", DeviceUse.FREE), answer("1", DeviceUse.FREE))),
     "a held device names its holder, and since when it holds": (
-        pod("train-0", "0=node1:0,1"),
+        BOTH,
         (HOLDER,),
         {},
         (answer("0", DeviceUse.FREE), answer("1", DeviceUse.HELD, "", HELD)),
     ),
     "the holder's workload says until when": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (HOLDER,),
         {"uid-of-default/other-0": UNTIL},
         (answer("1", DeviceUse.HELD, "", ENDS),),
     ),
     "a holder that is being deleted": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (DELETED,),
         {},
         (answer("1", DeviceUse.HELD, "", replace(HELD, deleting_since="2026-11-21T02:00:00Z")),),
@@ -202,9 +203,9 @@ OURS, TEAM = (
 )
 OF_CLAIM = Holder(PodRef("team", "training", "uid-of-team"), "", "", "", kind="ResourceClaim")
 CLAIMS = {
-    "a claim of others names itself": (pod("train-0", "0=node1:1"), (), TEAM, (OF_CLAIM,), DeviceUse.HELD, ""),
+    "a claim of others names itself": (ONE, (), TEAM, (OF_CLAIM,), DeviceUse.HELD, ""),
     "of a pod and its claim the pod": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (bound(ISOLATED, placed("node1", GPU_1)),),
         OURS,
         (HELD,),
@@ -237,7 +238,7 @@ def test_a_device_names_the_claim_that_holds_it(  # noqa: PLR0913, PLR0917 - the
 
 def test_an_unhealthy_device_has_its_row() -> None:
     """Whatever its holders are."""
-    (place,) = explained(pod("train-0", "0=node1:1"), HOLDER, known=nodes(four("node1", readings=SICK))).places
+    (place,) = explained(ONE, HOLDER, known=nodes(four("node1", readings=SICK))).places
 
     assert place.devices == (answer("1", DeviceUse.UNHEALTHY, "its monitor reports it unhealthy", HELD),)
 
@@ -267,13 +268,13 @@ def steps(remedy: Remedy | None) -> list[tuple[tuple[Reason, ...], str, str]]:
 TAINTED = (Taint("dedicated", "ml", "NoSchedule"),)
 REMEDIES = {
     "a cordoned node is uncordoned": (
-        pod("train-0", "0=node1:0"),
+        ZERO,
         (),
         four("node1", unschedulable=True),
         [step(Reason.NODE_UNSCHEDULABLE, "kubectl uncordon node1")],
     ),
     "a taint is removed": (
-        pod("train-0", "0=node1:0"),
+        ZERO,
         (),
         four("node1", taints=TAINTED),
         [step(Reason.TAINT_NOT_TOLERATED, "kubectl taint node node1 dedicated:NoSchedule-")],
@@ -284,14 +285,9 @@ REMEDIES = {
         four("node1"),
         [step(Reason.NODE_AFFINITY_MISMATCH, "kubectl label node node1 zone=a")],
     ),
-    "the holder of the device is deleted": (
-        pod("train-0", "0=node1:1"),
-        (HOLDER,),
-        four("node1"),
-        [step(Reason.GPU_HELD, DELETE, UNTIL)],
-    ),
+    "the holder of the device is deleted": (ONE, (HOLDER,), four("node1"), [step(Reason.GPU_HELD, DELETE, UNTIL)]),
     "several obstacles take several steps, in the order of the reasons": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (HOLDER,),
         four("node1", unschedulable=True, taints=TAINTED),
         [
@@ -301,7 +297,7 @@ REMEDIES = {
         ],
     ),
     "a holder that is being deleted already needs no command": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (DELETED,),
         four("node1"),
         [step(Reason.GPU_HELD, "")],
@@ -312,12 +308,7 @@ REMEDIES = {
         four("node1"),
         [step(Reason.GPU_HELD, f"{DELETE} && kubectl delete pod -n ml job-0")],
     ),
-    "a node that is not Ready is waited for": (
-        pod("train-0", "0=node1:0"),
-        (),
-        four("node1", ready=False),
-        [step(Reason.NODE_NOT_READY, "")],
-    ),
+    "a node that is not Ready is waited for": (ZERO, (), four("node1", ready=False), [step(Reason.NODE_NOT_READY, "")]),
     "one pod that holds index and device is one step": (
         pod("train-b", "1=node1:1", annotations={"agentaflow.gpu/index": "1"}, owner=None),
         (running("train-a", "node1", "1=node1:1", annotations={"agentaflow.gpu/index": "1"}, owner=None),),
@@ -395,31 +386,31 @@ HARMLESS: dict[str, tuple[Pod, tuple[Pod, ...], Node, list[Reason]]] = {
         [Reason.GPU_HELD],
     ),
     "a pod whose GPU a device plugin chose, for one that names a GPU": (
-        pod("train-0", "0=node1:0"),
+        ZERO,
         (running("b-0", "node1", "0=node1:0", owner=OTHER, **LIMIT),),
         PLUGIN,
         [Reason.GPU_HELD],
     ),
     "the holder of an unhealthy GPU": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (HOLDER,),
         four("node1", readings=SICK),
         [Reason.GPU_UNHEALTHY, Reason.GPU_HELD],
     ),
     "the holder of a GPU, if another of the line is unhealthy, and the node is closed besides": (
-        pod("train-0", "0=node1:0,1"),
+        BOTH,
         (running("b-0", "node1", "0=node1:0", owner=OTHER),),
         four("node1", readings=SICK, unschedulable=True, taints=TAINTED),
         [Reason.TAINT_NOT_TOLERATED, Reason.NODE_UNSCHEDULABLE, Reason.GPU_UNHEALTHY, Reason.GPU_HELD],
     ),
     "the holder of a GPU of a node that is not Ready": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (HOLDER,),
         four("node1", ready=False),
         [Reason.GPU_HELD, Reason.NODE_NOT_READY],
     ),
     "the holder of a GPU of the control plane": (
-        pod("train-0", "0=node1:1"),
+        ONE,
         (HOLDER,),
         four("node1", taints=(Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule"),)),
         [Reason.TAINT_NOT_TOLERATED, Reason.GPU_HELD],
@@ -462,7 +453,7 @@ def test_nothing_is_deleted_for_a_gpu_that_a_pod_and_a_claim_hold() -> None:
     claim = AllocatedClaim("team", "training", "uid-of-team", (device_id("node1", GPU_1),))
     first = running("a-0", "node1", "0=node1:0", owner=OTHER)
     cluster = Cluster(claimed(ledger(first, known=known), known, claim), known, Volumes(), POLICY)
-    found = explain(pod("train-0", "0=node1:0,1"), cluster, {})
+    found = explain(BOTH, cluster, {})
 
     assert steps(found.remedy) == [step(Reason.GPU_HELD, "")]
 
@@ -491,7 +482,7 @@ def test_a_command_quotes_what_the_pods_author_wrote() -> None:
 
 
 LINES = {
-    "another device of the same node": (pod("train-0", "0=node1:1"), (HOLDER,), "0=node1:0"),
+    "another device of the same node": (ONE, (HOLDER,), "0=node1:0"),
     "as many devices as the line has": (pod("train-0", "0=node1:1,2"), (HOLDER,), "0=node1:0,2"),
     "of another node, if the node has too few": (pod("train-0", "0=node1:0,1,2,3"), (HOLDER,), "0=node2:0,1,2,3"),
     "the same devices of the node that the author probably meant": (pod("train-0", "0=nodee2:3"), (), "0=node2:3"),
@@ -518,7 +509,7 @@ def test_a_line_is_proposed_that_the_pod_could_have_now(pending: Pod, held: tupl
 def test_no_line_is_proposed_on_a_node_that_is_closed() -> None:
     """Its devices are free, but the pod could not have them."""
     known = nodes(four("node1", unschedulable=True), four("node2", ready=False), four("node3"))
-    found = explained(pod("train-0", "0=node1:1"), known=known)
+    found = explained(ONE, known=known)
 
     assert found.remedy is not None
     assert found.remedy.line == "0=node3:0"
@@ -528,7 +519,7 @@ def test_no_unhealthy_device_is_proposed() -> None:
     """Nor one that is divided into MIG devices."""
     divided = Device(2, mig_devices=("MIG-41b3359c-e721-56e5-8009-12e5797ed514",))
     known = nodes(node("node1", inventory=Inventory((Device(0), Device(1), divided, Device(3))), readings={0: SICK[1]}))
-    found = explained(pod("train-0", "0=node1:1"), HOLDER, known=known)
+    found = explained(ONE, HOLDER, known=known)
 
     assert found.remedy is not None
     assert found.remedy.line == "0=node1:3"
@@ -607,7 +598,7 @@ def test_lines_beyond_the_most_are_counted_by_reason() -> None:
 
 def test_a_pod_that_can_be_placed_has_no_remedy() -> None:
     """The place where it would be bound comes first."""
-    found = explained(pod("train-0", "0=node1:0"))
+    found = explained(ZERO)
 
     assert isinstance(found.decision, Bind)
     assert [(place.node, place.obstacles) for place in found.places] == [("node1", ())]

@@ -41,33 +41,6 @@ def test_a_port_is_written_with_its_protocol(given: str, shown: str) -> None:
     assert shown == str(port(given))
 
 
-def freed(*resources: str) -> set[ClusterEvent]:
-    """Return the events of freed resources of node1."""
-    return {ResourceFreed("node1", resource) for resource in resources}
-
-
-FREED = {
-    "a pod without requests frees its place among the pods": (foreign_pod("a"), freed("pods")),
-    "all that it requested": (foreign_pod("a", requests={"cpu": 1, "memory": 2}), freed("pods", "cpu", "memory")),
-    "its ports, as one resource": (foreign_pod("a", ports=("TCP 80", "UDP 53")), freed("pods", "ports")),
-    "its devices of a device plugin, and with them the node's devices as a whole": (
-        foreign_pod("a", requests={GPU: 2}),
-        freed("pods", GPU) | {DeviceChanged("node1", "")},
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "cured_by"), FREED.values(), ids=FREED)
-def test_a_deleted_pod_frees_its_resources(given: ForeignPod, cured_by: set[ClusterEvent]) -> None:
-    """The events requeue the pods that wait for these resources; a new or unchanged pod is no event."""
-    used = UsedResources()
-
-    assert used.put(given) == used.put(given) == frozenset()
-    assert cured_by == used.drop(given.ref.uid)
-    assert used.drop(given.ref.uid) == frozenset()
-    assert list(used.entries()) == []
-
-
 def test_a_request_of_nothing_takes_nothing() -> None:
     """Ledgers are equal whether or not a pod names a resource of which it takes none."""
     with_zero, without = UsedResources(), UsedResources()
@@ -126,6 +99,12 @@ class UsedResourcesMachine(RuleBasedStateMachine):
         """Drop a pod, perhaps an unknown one."""
         before = self.pods.pop(f"uid-{name}", None)
         self.check(before, None, self.used_resources.drop(f"uid-{name}"))
+
+    @precondition(lambda self: self.pods)
+    @rule(number=st.integers(0, 3))
+    def put_again(self, number: int) -> None:
+        """A pod that has not changed frees nothing."""
+        assert self.used_resources.put([*self.pods.values()][number % len(self.pods)]) == frozenset()
 
     def check(self, before: ForeignPod | None, after: ForeignPod | None, cured_by: frozenset[ClusterEvent]) -> None:
         """Check that the events name every resource that was freed, and none that the pod did not use."""
