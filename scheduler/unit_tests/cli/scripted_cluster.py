@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpu_scheduler.cli.options import Options
 from unit_tests.kube.server import FakeServer, Reply
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.objects import Object
 
+Capsys = pytest.CaptureFixture[str]
 SYSTEM = "/namespaces/gpu-scheduler-system"
 DEPLOYMENT = f"/apis/apps/v1{SYSTEM}/deployments/gpu-scheduler"
 SETTINGS = f"/api/v1{SYSTEM}/configmaps/gpu-scheduler-settings"

@@ -8,6 +8,7 @@ from cryptography import x509
 
 from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.cli.verbs.certificates import certificates
+from unit_tests.cli.scripted_cluster import Capsys
 
 DAY = timedelta(days=1)
 
@@ -19,7 +20,7 @@ def pair_in(folder: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(base64.b64decode(serving["data"]["tls.crt"]))
 
 
-def test_a_first_run_says_what_is_there_and_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_first_run_says_what_is_there_and_what_comes_next(tmp_path: Path, capsys: Capsys) -> None:
     """The two commands can be copied into a shell, whatever the folder's name is."""
     folder = tmp_path / "my certs"
 
@@ -40,7 +41,7 @@ def test_a_first_run_says_what_is_there_and_what_comes_next(tmp_path: Path, caps
     ]
 
 
-def test_a_second_run_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_changes_nothing(tmp_path: Path, capsys: Capsys) -> None:
     """It says so, and prints the commands again."""
     certificates(out=str(tmp_path))
     _, *others = capsys.readouterr().out.splitlines()
@@ -58,9 +59,7 @@ def test_a_second_run_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert pair_in(tmp_path) != before
 
 
-def test_a_new_ca_is_trusted_before_what_it_signed_is_served(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_ca_is_trusted_before_what_it_signed_is_served(tmp_path: Path, capsys: Capsys) -> None:
     """In a cluster that trusts the one before, which stays trusted."""
     certificates(out=str(tmp_path))
     certificates(out=str(tmp_path), new_ca=True)

@@ -20,7 +20,7 @@ from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
 from gpu_scheduler.kube.objects.resource_slices import read_slice
 from tests import objects
 from tests.messages import quotes, says
-from unit_tests.cli.scripted_cluster import MISSING, cluster, deployment, device, items, node, pod
+from unit_tests.cli.scripted_cluster import MISSING, Capsys, cluster, deployment, device, items, node, pod
 from unit_tests.cli.stored import with_storage
 from unit_tests.kube.server import Reply
 
@@ -92,7 +92,7 @@ async def isolating(
         yield options
 
 
-def item(capsys: pytest.CaptureFixture[str]) -> Any:
+def item(capsys: Capsys) -> Any:
     """Return the first item of the printed JSON."""
     return json.loads(capsys.readouterr().out)["items"][0]
 
@@ -102,9 +102,7 @@ def json_of(options: Options) -> Options:
 
 
 @pytest.mark.promise("isolate-11")
-async def test_a_claim_is_named_as_a_claim_where_devices_are_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_claim_is_named_as_a_claim_where_devices_are_listed(tmp_path: Path, capsys: Capsys) -> None:
     """Its kind stands before its name."""
     async with isolating(tmp_path) as options:
         await nodes(replace(options, output=Output.WIDE))
@@ -123,7 +121,7 @@ async def test_a_claim_is_named_as_a_claim_where_devices_are_listed(
 
 
 @pytest.mark.promise("isolate-11")
-async def test_status_names_a_claim_as_a_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_names_a_claim_as_a_claim(tmp_path: Path, capsys: Capsys) -> None:
     """In the grid, and in a conflict, whose names stay NAMESPACE/NAME for programs."""
     rival = mapped("r-0", 1, node="node1", devices="1")
     async with isolating(tmp_path, rival) as options:
@@ -145,7 +143,7 @@ async def test_status_names_a_claim_as_a_claim(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.promise("isolate-11")
-async def test_explain_names_the_claim_and_no_pod_to_delete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_explain_names_the_claim_and_no_pod_to_delete(tmp_path: Path, capsys: Capsys) -> None:
     """Whose pods use it, its own command shows."""
     async with isolating(tmp_path) as options:
         assert await explain(options, ["w-0"]) == 1
@@ -170,7 +168,7 @@ def selecting(index: int) -> Object:
 
 
 @pytest.mark.promise("isolate-13")
-async def test_explain_and_plan_read_the_own_claim_of_a_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_explain_and_plan_read_the_own_claim_of_a_pod(tmp_path: Path, capsys: Capsys) -> None:
     """They say where it can be placed, or what is in its way."""
     bringing = pod("o-0", priority="1")
     used = {"name": "main", "env": objects.reading(), "resources": {"claims": [{"name": "gpu"}]}}
@@ -242,7 +240,7 @@ WANTED: dict[str, tuple[tuple[Object, ...], Reply, str]] = {
 @pytest.mark.promise("isolate-13")
 @pytest.mark.parametrize(("manifests", "template", "message"), WANTED.values(), ids=WANTED)
 async def test_manifests_bring_claims_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], manifests: tuple[Object, ...], template: Reply, message: str
+    tmp_path: Path, capsys: Capsys, manifests: tuple[Object, ...], template: Reply, message: str
 ) -> None:
     """One GPU is free: the first pod of a StatefulSet gets it by its claim, and the second waits."""
     async with isolating(tmp_path, template=template) as options:
@@ -263,7 +261,7 @@ async def test_manifests_bring_claims_of_their_own(
     assert message in waiting["sentence"]
 
 
-async def test_a_claim_with_an_unreadable_spec_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_claim_with_an_unreadable_spec_waits(tmp_path: Path, capsys: Capsys) -> None:
     """Its pods say why."""
     claim = {**TEMPLATE, "kind": "ResourceClaim", "spec": 7}
     async with isolating(tmp_path) as options:
@@ -273,7 +271,7 @@ async def test_a_claim_with_an_unreadable_spec_waits(tmp_path: Path, capsys: pyt
     says(only["message"], "Unsupported", "ml/one")
 
 
-async def test_a_template_that_is_nowhere_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_template_that_is_nowhere_is_missing(tmp_path: Path, capsys: Capsys) -> None:
     """The claim cannot be made. Without the right to read it, the right is named."""
     file = written(tmp_path, bringing(1, resourceClaimTemplateName="one"))
     async with isolating(tmp_path) as options:
@@ -285,7 +283,7 @@ async def test_a_template_that_is_nowhere_is_missing(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.promise("isolate-11")
-async def test_a_plan_without_a_pod_is_without_its_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_plan_without_a_pod_is_without_its_claim(tmp_path: Path, capsys: Capsys) -> None:
     """Its deletion releases the claim. A claim of others stays."""
     found = {}
     async with isolating(tmp_path, mapped("b-0", 0), mapped("c-0", 2)) as options:
@@ -295,7 +293,7 @@ async def test_a_plan_without_a_pod_is_without_its_claim(tmp_path: Path, capsys:
     assert found == {"c-0": {"b-0": "waits", "w-0": "waits"}, "a-0": {"b-0": "fits", "w-0": "waits", "c-0": "fits"}}
 
 
-async def test_claims_that_may_not_be_listed_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_claims_that_may_not_be_listed_are_named(tmp_path: Path, capsys: Capsys) -> None:
     """What the monitors say is known nevertheless."""
     listed = items(node("node1", device(0)))
     parts = {"slices": DENIED, "claims": DENIED, "deployment": deployment(ISOLATION="dra")}

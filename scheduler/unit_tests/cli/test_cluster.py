@@ -10,7 +10,7 @@ import pytest
 from gpu_scheduler.cli.cluster import kubeconfig_of, namespace_of, reached
 from gpu_scheduler.cli.options import FailedError, Options, RefusedInputError, run_command, run_verb
 from gpu_scheduler.cli.verbs.show import nodes
-from unit_tests.cli.scripted_cluster import MISSING, cluster, kubeconfig
+from unit_tests.cli.scripted_cluster import MISSING, Capsys, cluster, kubeconfig
 from unit_tests.kube.server import Reply
 
 KUBECONFIGS: dict[str, tuple[str | None, dict[str, str], bool, str | None]] = {
@@ -90,7 +90,7 @@ async def test_an_unknown_context_is_refused(tmp_path: Path) -> None:
             await nodes(Options(kubeconfig=config, context="b"))
 
 
-def test_an_error_is_a_sentence_and_a_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_a_sentence_and_a_code(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else is printed. Ctrl-C has the code of shells."""
     monkeypatch.setattr("sys.argv", ["gpu-scheduler"])
     monkeypatch.setattr("gpu_scheduler.process.logs.set_up_logging", lambda _: None)

@@ -20,7 +20,7 @@ from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, NodeCordons
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from tests import objects
 from tests.waiting import limit
-from unit_tests.cli.scripted_cluster import GPU_NODES, MISSING, cluster, device, items, node, pod
+from unit_tests.cli.scripted_cluster import GPU_NODES, MISSING, Capsys, cluster, device, items, node, pod
 from unit_tests.core import build
 from unit_tests.core.asking import words
 from unit_tests.kube.server import FakeServer, Reply, connected
@@ -192,7 +192,7 @@ def with_node(server: FakeServer, *gpu_nodes_read: Reply) -> None:
     server.on("GET", NODE1, *gpu_nodes_read)
 
 
-async def test_a_first_cordon_makes_the_gpunode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_first_cordon_makes_the_gpunode(tmp_path: Path, capsys: Capsys) -> None:
     """Without a monitor there is none."""
     async with cluster(tmp_path) as (server, options):
         with_node(server, MISSING, Reply(body=gpu_node(generation=1, confirmed=1)))
@@ -274,7 +274,7 @@ async def test_without_the_kind_nothing_can_be_cordoned(tmp_path: Path) -> None:
             await cordon(options, "node1:0", reason="fan noise")
 
 
-async def test_an_alias_means_its_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_alias_means_its_node(tmp_path: Path, capsys: Capsys) -> None:
     """As in a map. What is no node, or several, is refused."""
     async with cluster(tmp_path, nodes=items(node("node1", device(0)))) as (server, options):
         server.on("GET", "/api/v1/nodes/gpu-a", MISSING)
@@ -290,9 +290,7 @@ async def test_an_alias_means_its_node(tmp_path: Path, capsys: pytest.CaptureFix
     assert printed.err.startswith("Still cordoned on node1: GPU 1 by bob since ")
 
 
-async def test_the_cordons_of_a_node_that_is_gone_can_be_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_cordons_of_a_node_that_is_gone_can_be_removed(tmp_path: Path, capsys: Capsys) -> None:
     """They are kept with its GPUNode. Without one, the name is refused."""
     async with cluster(tmp_path) as (server, options):
         server.on("GET", "/api/v1/nodes/node1", MISSING)
@@ -308,7 +306,7 @@ async def test_the_cordons_of_a_node_that_is_gone_can_be_removed(
     assert capsys.readouterr().out == "gpunode.agentaflow.io/node1 uncordoned: all GPUs (server dry run)\n"
 
 
-async def test_a_drain_prints_who_goes_where_and_evicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_drain_prints_who_goes_where_and_evicts(tmp_path: Path, capsys: Capsys) -> None:
     """A pod that a budget keeps is tried again, and one that is replaced meanwhile counts as gone."""
     pods = items(pod("train-0", "node1", "0"), pod("train-1", "node1", "1"))
     mine = "/api/v1/namespaces/ml/pods/train-0"
@@ -369,9 +367,7 @@ async def test_a_drain_evicts_the_pod_of_a_stateful_set(tmp_path: Path) -> None:
         assert len(server.asked("POST", f"{mine}/eviction")) == 1
 
 
-async def test_a_drained_pod_does_not_come_back_on_another_cordoned_device(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_drained_pod_does_not_come_back_on_another_cordoned_device(tmp_path: Path, capsys: Capsys) -> None:
     """Cordons of the node that the drain is not about count too, also in a trial."""
     async with of_stateful_set(tmp_path, ENTRY) as (server, options):
         server.on("PATCH", NODE1, Reply(200, gpu_node(ENTRY, generation=2)))
@@ -445,7 +441,7 @@ async def test_a_cordon_of_which_another_generation_is_confirmed_is_an_error(con
             await gpu_nodes.wait_confirmed(api, NodeCordons("node1", (Cordon("0"),), 2), 0.1)
 
 
-async def test_nothing_to_do_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nothing_to_do_is_no_error(tmp_path: Path, capsys: Capsys) -> None:
     """Twice is as good as once."""
     async with cluster(tmp_path) as (server, options):
         with_node(server, Reply(body=gpu_node(generation=2, confirmed=2)))

@@ -8,7 +8,7 @@ import pytest
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.describe import describe
 from gpu_scheduler.cli.verbs.version import version
-from unit_tests.cli.scripted_cluster import cluster, device, items, node, pod
+from unit_tests.cli.scripted_cluster import Capsys, cluster, device, items, node, pod
 from unit_tests.kube.server import Reply
 
 EVENTS = "/api/v1/namespaces/ml/events"
@@ -19,7 +19,7 @@ def event(time: str, reason: str) -> dict[str, Any]:
     return {"metadata": {"name": reason}, "lastTimestamp": time, "type": "Normal", "reason": reason, "message": "m\x1b"}
 
 
-async def test_a_pod_is_described_with_its_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_pod_is_described_with_its_events(tmp_path: Path, capsys: Capsys) -> None:
     """A line for each fact, the oldest event first."""
     events = items(event("2026-01-01T00:00:02Z", "Second"), event("2026-01-01T00:00:01Z", "First"))
     async with cluster(tmp_path, mine=items(pod("a-0", "node1", "0,1"))) as (server, options):
@@ -45,7 +45,7 @@ async def test_a_pod_is_described_with_its_events(tmp_path: Path, capsys: pytest
     ]
 
 
-async def test_a_workload_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_workload_is_described(tmp_path: Path, capsys: Capsys) -> None:
     """Events that may not be read are named."""
     workload = {"metadata": {"namespace": "ml", "name": "tune"}, "spec": {"podTemplate": {"spec": {}}}}
     async with cluster(tmp_path, my_workloads=items(workload)) as (server, options):
@@ -57,7 +57,7 @@ async def test_a_workload_is_described(tmp_path: Path, capsys: pytest.CaptureFix
     assert printed.err.startswith("Warning: cannot list events: HTTP 403: forbidden; ask for the right")
 
 
-async def test_nodes_and_their_devices_are_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nodes_and_their_devices_are_described(tmp_path: Path, capsys: Capsys) -> None:
     """A device by its index or its UUID."""
     async with cluster(tmp_path, nodes=items(node("node1", device(0), device(1)))) as (server, options):
         server.on("GET", "/api/v1/events", items())
@@ -97,9 +97,7 @@ VERSIONS = {
 
 
 @pytest.mark.parametrize(("containers", "shown", "code"), VERSIONS.values(), ids=VERSIONS)
-async def test_versions(
-    containers: list[Any], shown: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_versions(containers: list[Any], shown: str, code: int, tmp_path: Path, capsys: Capsys) -> None:
     """Of this command, of the scheduler, and of the API server."""
     deployed = Reply(body={"spec": {"template": {"spec": {"containers": containers}}}})
     async with cluster(tmp_path, deployment=deployed) as (server, options):
@@ -112,9 +110,7 @@ async def test_versions(
     assert lines[3] == ["API", "server   v1.36.4"]
 
 
-async def test_a_scheduler_that_may_not_be_read_has_no_version(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_scheduler_that_may_not_be_read_has_no_version(tmp_path: Path, capsys: Capsys) -> None:
     """The missing right is named. The command's own version needs no cluster."""
     async with cluster(tmp_path, deployment=FORBIDDEN) as (server, options):
         server.on("GET", "/version", Reply(404))

@@ -11,7 +11,7 @@ from gpu_scheduler.cli.explaining.reading import end_of, split_name
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.explain import explain
 from tests.objects import Object
-from unit_tests.cli.scripted_cluster import MISSING, WORKLOADS, cluster, device, items, node, pod
+from unit_tests.cli.scripted_cluster import MISSING, WORKLOADS, Capsys, cluster, device, items, node, pod
 from unit_tests.kube.server import FakeServer, Reply
 
 AT = "2026-01-01T00:00:00.000000Z"
@@ -55,7 +55,7 @@ def serve(server: FakeServer, *pods: Object, storage: Reply | None = None) -> No
         server.on("GET", f"/api/v1/namespaces/ml/pods/{each['metadata']['name']}", Reply(body=each))
 
 
-async def screen(capsys: pytest.CaptureFixture[str], tmp_path: Path, code: int, *names: str, pods: list[Object]) -> str:
+async def screen(capsys: Capsys, tmp_path: Path, code: int, *names: str, pods: list[Object]) -> str:
     """Return what the verb prints about these pods of a cluster."""
     async with cluster(tmp_path, nodes=NODES, pods=items(*pods), workloads=items(REQUEST)) as (server, options):
         serve(server, *pods)
@@ -63,7 +63,7 @@ async def screen(capsys: pytest.CaptureFixture[str], tmp_path: Path, code: int, 
     return capsys.readouterr().out
 
 
-async def test_a_waiting_pod_is_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_waiting_pod_is_a_screen(tmp_path: Path, capsys: Capsys) -> None:
     """The sentence, the GPUs, the nodes, and the remedy last."""
     text = await screen(capsys, tmp_path, 1, "late-0", pods=[placed("tune-0"), waiting("late-0", "0=node1:1")])
 
@@ -80,7 +80,7 @@ async def test_a_waiting_pod_is_a_screen(tmp_path: Path, capsys: pytest.CaptureF
     ]
 
 
-async def test_all_obstacles_have_their_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_all_obstacles_have_their_messages(tmp_path: Path, capsys: Capsys) -> None:
     """If there are several. An unhealthy GPU has the words of its monitor."""
     closed = node("node1", device(0, health="unhealthy"), spec={"unschedulable": True})
     late = waiting("late-0", "0=node1:0")
@@ -96,7 +96,7 @@ async def test_all_obstacles_have_their_messages(tmp_path: Path, capsys: pytest.
     assert lines[-1] == "No command is both safe and enough: edit the pod's text, or wait."
 
 
-async def test_a_placed_pod_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_placed_pod_says_why(tmp_path: Path, capsys: Capsys) -> None:
     """Also by the name of its GPUWorkload's pod; an earlier version wrote no reason."""
     reason = {"assigned-reason": "best_fit: 512 MiB free, the least that fits", "assigned-uuids": "GPU-a,GPU-b"}
     text = await screen(capsys, tmp_path, 0, "new-0", "old-0", pods=[placed("new-0", **reason), placed("old-0")])
@@ -133,7 +133,7 @@ SETTLED = {
 
 @pytest.mark.parametrize(("given", "sentence"), SETTLED.values(), ids=SETTLED)
 async def test_a_pod_that_needs_no_decision_is_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: Object, sentence: str
+    tmp_path: Path, capsys: Capsys, given: Object, sentence: str
 ) -> None:
     """The exit code says that it is not placed."""
     text = await screen(capsys, tmp_path, 1, "a", pods=[given])
@@ -141,7 +141,7 @@ async def test_a_pod_that_needs_no_decision_is_a_sentence(
     assert text.startswith(f"ml/a {sentence}")
 
 
-async def test_a_pod_that_was_bound_by_others_has_no_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_pod_that_was_bound_by_others_has_no_reason(tmp_path: Path, capsys: Capsys) -> None:
     """No Binding of ours wrote annotations on it."""
     bound = pod("a", "node1")
     del bound["metadata"]["annotations"]["agentaflow.gpu/assigned-devices"]
@@ -151,7 +151,7 @@ async def test_a_pod_that_was_bound_by_others_has_no_reason(tmp_path: Path, caps
     )
 
 
-async def test_a_workload_is_explained_by_its_newest_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_workload_is_explained_by_its_newest_pod(tmp_path: Path, capsys: Capsys) -> None:
     """Without a pod, the workload's own reason is printed; without both, nobody knows the name."""
     made, path = placed("tune-1"), WORKLOADS.replace("v1/", "v1/namespaces/ml/")
     async with cluster(tmp_path, nodes=NODES, mine=items(made)) as (server, options):
@@ -186,7 +186,7 @@ spec:
 """
 
 
-async def explained_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, code: int) -> str:
+async def explained_file(tmp_path: Path, capsys: Capsys, text: str, code: int) -> str:
     """Return what the verb prints about a manifest."""
     file = tmp_path / "manifest.yaml"
     file.write_text(text, encoding="utf-8")
@@ -196,7 +196,7 @@ async def explained_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], tex
     return capsys.readouterr().out
 
 
-async def test_a_manifest_is_explained_pod_by_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_manifest_is_explained_pod_by_pod(tmp_path: Path, capsys: Capsys) -> None:
     """The first fits, the second names a GPU that the node lacks, and the third has no line."""
     text = await explained_file(tmp_path, capsys, MANIFEST, 1)
 
@@ -207,16 +207,14 @@ async def test_a_manifest_is_explained_pod_by_pod(tmp_path: Path, capsys: pytest
     assert "ml/train-2 would be refused at its creation: IndexNotInMap: " in text
 
 
-async def test_a_manifest_of_another_scheduler_is_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_manifest_of_another_scheduler_is_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
     """It is not ours to place."""
     text = await explained_file(tmp_path, capsys, MANIFEST.replace("gpu-scheduler\n", "other\n"), 1)
 
     assert text.splitlines()[0].endswith('is of another scheduler: its schedulerName is "other"')
 
 
-async def test_nodes_beyond_the_nearest_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nodes_beyond_the_nearest_are_counted(tmp_path: Path, capsys: Capsys) -> None:
     """By the reason of each."""
     many = items(*(node(f"node{number}", device(0), spec={"unschedulable": True}) for number in range(12)))
     late = pod("late", count="1")
@@ -228,7 +226,7 @@ async def test_nodes_beyond_the_nearest_are_counted(tmp_path: Path, capsys: pyte
     assert "2 more nodes: 2 NodeUnschedulable" in capsys.readouterr().out
 
 
-async def test_a_missing_right_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_missing_right_is_named(tmp_path: Path, capsys: Capsys) -> None:
     """The answer may then differ from the scheduler's."""
     forbidden = Reply(403, {"message": 'User "jane" cannot list'})
     late = waiting("late-0", "0=node1:1")
@@ -242,7 +240,7 @@ async def test_a_missing_right_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert "kubectl auth can-i list persistentvolumeclaims -A" in warnings
 
 
-async def test_a_file_without_pods_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_file_without_pods_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     """So is a call without any name."""
     with pytest.raises(RefusedInputError, match="it makes no pods"):
         await explained_file(tmp_path, capsys, "{apiVersion: v1, kind: Secret, metadata: {name: a}}", 2)

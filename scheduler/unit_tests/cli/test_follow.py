@@ -8,7 +8,7 @@ import pytest
 
 from gpu_scheduler.cli.options import Output, RefusedInputError
 from gpu_scheduler.cli.verbs.show import health, nodes, workloads
-from unit_tests.cli.scripted_cluster import MONITORS, cluster, device, node, pod
+from unit_tests.cli.scripted_cluster import MONITORS, Capsys, cluster, device, node, pod
 from unit_tests.cli.test_watch_state import ended, event, listed, quick
 from unit_tests.kube.server import FakeServer, Watch, until
 
@@ -20,7 +20,7 @@ NODES = "/api/v1/nodes"
 class Printed:
     """What the verb has printed so far."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capsys: Capsys) -> None:
         """Start empty."""
         self._capsys = capsys
         self.text = ""
@@ -39,9 +39,7 @@ def idle(server: FakeServer, *paths: str) -> None:
 
 # Watches that end at once follow each other without a pause, so no virtual time would pass.
 @pytest.mark.clock("real")
-async def test_nodes_are_followed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nodes_are_followed(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Titles and rows, then a row for each change, aligned. Other nodes are not shown. What is deleted is only that."""
     quick(monkeypatch)
     printed = Printed(capsys)
@@ -66,7 +64,7 @@ async def test_nodes_are_followed(
 
 
 async def test_a_selector_of_a_watch_is_the_api_servers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of nodes by labels and fields; of workloads by fields only pods can be watched."""
     quick(monkeypatch)
@@ -97,7 +95,7 @@ async def test_a_selector_of_a_watch_is_the_api_servers(
 
 
 async def test_workloads_are_followed_in_their_namespace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GPUWorkloads too. Rights on the namespace are enough."""
     quick(monkeypatch)

@@ -8,7 +8,7 @@ import yaml
 from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.generate import TEMPLATE, generate_gpu_mapping, generate_template
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
-from unit_tests.cli.scripted_cluster import cluster, device, items, node, pod
+from unit_tests.cli.scripted_cluster import Capsys, cluster, device, items, node, pod
 
 ALIASED = node("node2", *map(device, range(2)))
 ALIASED["metadata"]["labels"] = {"gpu-node-name": "fast"}
@@ -20,7 +20,7 @@ NODES = items(node("node10", *map(device, range(3))), ALIASED, TWIN, OTHER)
 HELD = items(pod("a-0", "node10", "1"))
 
 
-async def mapping(tmp_path: Path, capsys: pytest.CaptureFixture[str], **asked: object) -> str:
+async def mapping(tmp_path: Path, capsys: Capsys, **asked: object) -> str:
     """Return what the verb prints."""
     async with cluster(tmp_path, nodes=NODES, pods=HELD) as (_, options):
         assert await generate_gpu_mapping(replace(options, output=asked.pop("output", Output.TABLE)), **asked) == 0  # type: ignore[arg-type]
@@ -41,14 +41,14 @@ MAPS = {
 
 @pytest.mark.parametrize(("asked", "text"), MAPS.values(), ids=MAPS)
 async def test_a_map_of_the_nodes_that_exist(
-    asked: dict[str, object], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: dict[str, object], text: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     """The scheduler can parse it."""
     assert await mapping(tmp_path, capsys, **asked) == text
     parse_placement_map(text)
 
 
-async def test_an_unhealthy_gpu_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_unhealthy_gpu_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
     """No pod gets it. A degraded one is used."""
     sick = node("node1", device(0, health="unhealthy"), device(1, health="degraded"), device(2))
     async with cluster(tmp_path, nodes=items(sick), pods=items(pod("a-0", "node1", "2"))) as (_, options):
@@ -57,14 +57,14 @@ async def test_an_unhealthy_gpu_is_left_out(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out == "0=node1:1\n1=node1:2\n"
 
 
-async def test_a_map_goes_into_a_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_map_goes_into_a_template(tmp_path: Path, capsys: Capsys) -> None:
     """The YAML is the template's annotation."""
     found = yaml.safe_load(await mapping(tmp_path, capsys, indices=2, output=Output.YAML))
 
     assert found == {"metadata": {"annotations": {"gpu-scheduling-map": "0=node2:0\n1=node2:1\n"}}}
 
 
-async def test_a_map_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_map_as_data(tmp_path: Path, capsys: Capsys) -> None:
     """JSON has the text and its lines."""
     (found,) = json.loads(await mapping(tmp_path, capsys, indices=1, output=Output.JSON))["items"]
 
@@ -91,7 +91,7 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize(("asked", "kind", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 async def test_a_map_that_cannot_be_made(
-    asked: dict[str, object], kind: type[FailedError], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: dict[str, object], kind: type[FailedError], sentence: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     """The sentence names the GPUs or nodes that exist."""
     with pytest.raises(kind, match=sentence):
@@ -105,7 +105,7 @@ async def test_a_cluster_without_nodes_has_no_map(tmp_path: Path) -> None:
             await generate_gpu_mapping(options)
 
 
-def test_a_template_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_template_is_printed(capsys: Capsys) -> None:
     """Standard output serves a pipe."""
     generate_template()
 

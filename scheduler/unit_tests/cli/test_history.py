@@ -10,7 +10,7 @@ import pytest
 
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.history import history
-from unit_tests.cli.scripted_cluster import cluster, items, pod
+from unit_tests.cli.scripted_cluster import Capsys, cluster, items, pod
 from unit_tests.cli.stored import FORBIDDEN
 from unit_tests.kube.server import Reply
 
@@ -73,7 +73,7 @@ def with_past(server: FakeServer) -> None:
 
 
 @pytest.mark.promise("history-1")
-async def test_a_wait_and_the_bind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_wait_and_the_bind(tmp_path: Path, capsys: Capsys) -> None:
     """Each decision once, oldest first, also of a pod that is gone."""
     async with cluster(tmp_path, mine=items(placed())) as (server, options):
         with_past(server)
@@ -112,7 +112,7 @@ async def test_a_wait_and_the_bind(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "COUNT" in wide.splitlines()[0]
 
 
-async def test_what_is_asked_of_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_asked_of_the_api_server(tmp_path: Path, capsys: Capsys) -> None:
     """Only the scheduler's events, and the last lines of the logs."""
     async with cluster(tmp_path) as (server, options):
         with_past(server)
@@ -130,7 +130,7 @@ async def test_what_is_asked_of_the_api_server(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
 
 
-async def test_all_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_all_namespaces(tmp_path: Path, capsys: Capsys) -> None:
     """With a column for the namespace. A log line alone is a row too."""
     async with cluster(tmp_path, pods=items(placed())) as (server, options):
         with_past(server)
@@ -147,7 +147,7 @@ async def test_all_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.promise("history-2")
-async def test_each_missing_right_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_missing_right_is_named(tmp_path: Path, capsys: Capsys) -> None:
     """What may be read is shown, and what may not is a sentence."""
     denied = dict.fromkeys(("mine", "deployment"), FORBIDDEN)
     async with cluster(tmp_path, **denied) as (server, options):
@@ -177,7 +177,7 @@ async def test_each_missing_right_is_named(tmp_path: Path, capsys: pytest.Captur
     assert (json.loads(data)["items"], sentence) == ([], f"{less[0]}\n")
 
 
-async def test_a_log_that_cannot_be_read_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_log_that_cannot_be_read_now_is_named(tmp_path: Path, capsys: Capsys) -> None:
     """The rest is shown."""
     async with cluster(tmp_path) as (server, options):
         server.on("GET", EVENTS, items())

@@ -13,7 +13,7 @@ from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInput
 from gpu_scheduler.cli.verbs.plan import plan
 from tests import objects
 from tests.messages import text_of
-from unit_tests.cli.scripted_cluster import MISSING, cluster, device, items
+from unit_tests.cli.scripted_cluster import MISSING, Capsys, cluster, device, items
 from unit_tests.kube.server import FakeServer, Reply
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def pod(
 class Planning:
     """A scripted cluster, and what `plan` prints of it."""
 
-    def __init__(self, server: FakeServer, options: Options, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, server: FakeServer, options: Options, folder: Path, capsys: Capsys) -> None:
         self.server = server
         self.options = options
         self._absent = set(ABSENT)
@@ -123,7 +123,7 @@ class Planning:
 
 @asynccontextmanager
 async def planning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], *pods: Object, nodes: tuple[Object, ...] = NODES
+    tmp_path: Path, capsys: Capsys, *pods: Object, nodes: tuple[Object, ...] = NODES
 ) -> AsyncIterator[Planning]:
     async with cluster(tmp_path, nodes=items(*nodes), pods=items(*pods)) as (server, options):
         for path in (CLAIMS, VOLUMES):
@@ -139,7 +139,7 @@ def existing(planning: Planning, body: Object) -> None:
 
 
 @pytest.mark.promise("plan-1")
-async def test_pods_are_decided_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_are_decided_in_order(tmp_path: Path, capsys: Capsys) -> None:
     """Each holds its devices for those after it. Two lines of one map may name one device."""
     async with planning(tmp_path, capsys) as asked:
         rows = await asked.rows(controller("StatefulSet", "train", 4), controller("Deployment", "web", 1), code=1)
@@ -155,9 +155,7 @@ async def test_pods_are_decided_in_order(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.promise("plan-1", "together-1")
 @pytest.mark.parametrize("held", [False, True])
-async def test_pods_that_start_together_fit_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, held: bool
-) -> None:
+async def test_pods_that_start_together_fit_together(tmp_path: Path, capsys: Capsys, *, held: bool) -> None:
     """Before any of them exists. While one of their lines is held, no one fits."""
     made = template("0=node1:0\n1=node2:0\n", start="together")
     holders = [pod("holder-0", "node2", "0", text="0=node2:0\n", owner=None)] if held else []
@@ -168,7 +166,7 @@ async def test_pods_that_start_together_fit_together(
 
 
 @pytest.mark.promise("plan-5")
-async def test_people_get_a_table_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_people_get_a_table_and_a_sentence(tmp_path: Path, capsys: Capsys) -> None:
     """With the whole message, and what was left out."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "train"}}
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [CONTAINER]}}
@@ -189,7 +187,7 @@ async def test_people_get_a_table_and_a_sentence(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.promise("plan-5")
-async def test_pods_that_exist_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_that_exist_stay(tmp_path: Path, capsys: Capsys) -> None:
     """A StatefulSet's by name, a Deployment's by number; only the others are decided."""
     made = pod(
         "web-6c8f9d7b54-bbbbb",
@@ -216,7 +214,7 @@ async def test_pods_that_exist_stay(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found["pods"][2]["message"] == "it exists already and stays as it is"
 
 
-async def test_a_smaller_number_of_replicas_frees_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_smaller_number_of_replicas_frees_devices(tmp_path: Path, capsys: Capsys) -> None:
     """For pods that wait already, then for those of the plan."""
     running = [pod("train-0", "node1", "0,1"), pod("train-1", "node2", "0")]
     waiting = pod("late-0", text="0=node2:0\n", owner=None)
@@ -236,9 +234,7 @@ async def test_a_smaller_number_of_replicas_frees_devices(tmp_path: Path, capsys
 
 @pytest.mark.promise("plan-3")
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
-async def test_a_text_that_is_refused_removes_no_pod(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
+async def test_a_text_that_is_refused_removes_no_pod(tmp_path: Path, capsys: Capsys, kind: str) -> None:
     """No new pod is made, so that the old ones of a smaller number of replicas run on, and nobody gets their GPUs."""
     owner = (kind, "train") if kind == "StatefulSet" else ("ReplicaSet", "train-6c8f9d7b54")
     running = [pod(f"train-{index}", f"node{index + 1}", "0", owner=owner) for index in range(2)]
@@ -251,9 +247,7 @@ async def test_a_text_that_is_refused_removes_no_pod(
 
 
 @pytest.mark.promise("plan-3")
-async def test_a_job_of_a_smaller_parallelism_removes_no_pod(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_job_of_a_smaller_parallelism_removes_no_pod(tmp_path: Path, capsys: Capsys) -> None:
     """A Job's pods run to their end."""
     made = template("0=node1:0\n1=node2:0\n")
     made["spec"]["restartPolicy"] = "Never"
@@ -267,7 +261,7 @@ async def test_a_job_of_a_smaller_parallelism_removes_no_pod(
 
 
 @pytest.mark.promise("plan-2", "plan-3")
-async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: Capsys) -> None:
     """As their controllers make them anew, where the node's line allows it; bare pods do not come back."""
     running = [
         pod("train-0", "node1", "0,1"),
@@ -312,9 +306,7 @@ async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.promise("plan-3")
-async def test_a_pod_of_an_indexed_job_comes_back_with_its_index(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_pod_of_an_indexed_job_comes_back_with_its_index(tmp_path: Path, capsys: Capsys) -> None:
     """Also one that the Job began when others were done. One whose Job has fewer completions now does not."""
     text = "7=node2:0\n8=node1:1\n"
     running = [
@@ -334,9 +326,7 @@ async def test_a_pod_of_an_indexed_job_comes_back_with_its_index(
 
 
 @pytest.mark.promise("plan-3", "plan-5")
-async def test_a_replicaset_counts_the_pods_that_it_has_adopted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_replicaset_counts_the_pods_that_it_has_adopted(tmp_path: Path, capsys: Capsys) -> None:
     """Their names were given, and it makes others in their place all the same."""
     fleet = controller("ReplicaSet", "fleet", 1, template(None, count="1"))
     count = {"agentaflow.gpu/count": "1"}
@@ -350,9 +340,7 @@ async def test_a_replicaset_counts_the_pods_that_it_has_adopted(
     assert [row[:3] for row in moved] == [("fleet-?0", "fits", "node2")]
 
 
-async def test_a_drain_of_an_empty_node_is_no_question_about_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_drain_of_an_empty_node_is_no_question_about_others(tmp_path: Path, capsys: Capsys) -> None:
     """Pods that wait for another reason do not make it fail."""
     async with planning(tmp_path, capsys, pod("train-3")) as asked:
         printed = await asked.run(drain=["node2"], output=Output.TABLE)
@@ -362,7 +350,7 @@ async def test_a_drain_of_an_empty_node_is_no_question_about_others(
     assert moved.startswith("1 that waits already would wait on\n")
 
 
-async def test_an_observer_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_observer_is_marked(tmp_path: Path, capsys: Capsys) -> None:
     """Its devices are not held twice."""
     observer = controller("StatefulSet", "looks", 1, template("0=node1:0,1\n", observer="true"))
     async with planning(tmp_path, capsys, pod("train-0", "node1", "0,1")) as asked:
@@ -371,15 +359,13 @@ async def test_an_observer_is_marked(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert printed.splitlines()[1].split() == ["looks-0", "node1", "0,1", "(observer)", "0", "-", "-"]
 
 
-async def test_nothing_may_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nothing_may_change(tmp_path: Path, capsys: Capsys) -> None:
     """That is said too."""
     async with planning(tmp_path, capsys) as asked:
         assert await asked.run(drain=["node2"], output=Output.TABLE) == "no pod is made or moved\n"
 
 
-async def test_a_manifest_of_a_drained_controller_replaces_its_pods(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_manifest_of_a_drained_controller_replaces_its_pods(tmp_path: Path, capsys: Capsys) -> None:
     """Its text decides where they come back."""
     moved = controller("StatefulSet", "train", 1, template("0=node2:1\n"))
     async with planning(tmp_path, capsys, pod("train-0", "node1", "0,1")) as asked:
@@ -387,7 +373,7 @@ async def test_a_manifest_of_a_drained_controller_replaces_its_pods(
 
 
 @pytest.mark.promise("plan-3")
-async def test_a_broken_device_moves_its_holders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_broken_device_moves_its_holders(tmp_path: Path, capsys: Capsys) -> None:
     """A map names it, a strategy takes another."""
     running = [
         pod("train-0", "node1", "0,1"),
@@ -408,7 +394,7 @@ async def test_a_broken_device_moves_its_holders(tmp_path: Path, capsys: pytest.
     ]
 
 
-async def test_a_pod_may_be_taken_as_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_pod_may_be_taken_as_gone(tmp_path: Path, capsys: Capsys) -> None:
     """Without another question, the plan is of the pods that wait."""
     pods = [pod("train-0", "node1", "0,1"), pod("late-0", text="0=node1:0\n", owner=None), pod("train-3")]
     async with planning(tmp_path, capsys, *pods) as asked:
@@ -424,7 +410,7 @@ async def test_a_pod_may_be_taken_as_gone(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
-async def test_volumes_are_taken_as_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_volumes_are_taken_as_made(tmp_path: Path, capsys: Capsys) -> None:
     """Where their class provisions them: a claim template's, a claim's in a manifest, with the default class."""
     claims = [{"metadata": {"name": "data"}, "spec": {}}]
     manual = {
@@ -464,7 +450,7 @@ async def test_volumes_are_taken_as_made(tmp_path: Path, capsys: pytest.CaptureF
     assert found["leftOut"] == []
 
 
-async def test_a_pod_with_gates_waits_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_pod_with_gates_waits_for_them(tmp_path: Path, capsys: Capsys) -> None:
     """The scheduler leaves it alone, and so no reason is known."""
     gated = template("0=node1:0\n")
     gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
@@ -479,9 +465,7 @@ async def test_a_pod_with_gates_waits_for_them(tmp_path: Path, capsys: pytest.Ca
     ] * 2
 
 
-async def test_a_terminating_pod_is_gone_when_its_successor_comes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_terminating_pod_is_gone_when_its_successor_comes(tmp_path: Path, capsys: Capsys) -> None:
     """Two pods of one name never exist together."""
     ending = pod("train-0", "node1", "0,1")
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -519,7 +503,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("what_ifs", "sentence"), WRONG.values(), ids=WRONG)
 async def test_a_wrong_value_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], what_ifs: dict[str, Any], sentence: str
+    tmp_path: Path, capsys: Capsys, what_ifs: dict[str, Any], sentence: str
 ) -> None:
     """In one sentence, with exit code 2."""
     async with planning(tmp_path, capsys, nodes=(*NODES, node("node3"))) as asked:
@@ -530,7 +514,7 @@ async def test_a_wrong_value_is_refused(
     assert "example: " in str(raised.value)
 
 
-async def test_a_name_of_two_kinds_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_name_of_two_kinds_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     """The kind tells them apart."""
     async with planning(tmp_path, capsys) as asked:
         existing(asked, controller("StatefulSet", "train", 1))
@@ -540,7 +524,7 @@ async def test_a_name_of_two_kinds_is_refused(tmp_path: Path, capsys: pytest.Cap
         assert await asked.rows(scale=["deploy/train=1"]) == [("train-?0", "fits", "node1", "0,1", 0, None)]
 
 
-async def test_a_missing_right_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_missing_right_is_named(tmp_path: Path, capsys: Capsys) -> None:
     """A plan that does not know a controller would be wrong."""
     async with planning(tmp_path, capsys, pod("train-0", "node1", "0,1")) as asked:
         asked.have("/apis/apps/v1/namespaces/ml/statefulsets/train", Reply(403, {"message": "no"}))
@@ -553,7 +537,7 @@ async def test_a_missing_right_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     )
 
 
-async def test_one_namespace_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_one_namespace_is_asked_about(tmp_path: Path, capsys: Capsys) -> None:
     """As by kubectl: the namespace of an object must be the one of the command line."""
     async with planning(tmp_path, capsys) as asked:
         asked.options = replace(asked.options, namespace="other")
@@ -568,14 +552,14 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("body", FAULTY.values(), ids=FAULTY)
-async def test_wrong_storage_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], body: Object) -> None:
+async def test_wrong_storage_is_refused(tmp_path: Path, capsys: Capsys, body: Object) -> None:
     """As the API server would refuse it."""
     async with planning(tmp_path, capsys) as asked:
         with pytest.raises(RefusedInputError, match="cannot read "):
             await asked.run(body)
 
 
-async def test_a_workload_has_one_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_workload_has_one_pod(tmp_path: Path, capsys: Capsys) -> None:
     """Its second attempt, which has another name, is the pod that exists."""
     count = {"agentaflow.gpu/count": "1"}
     again = pod("net-1", "node1", "0", text=None, annotations=count, owner=("GPUWorkload", "net"))
@@ -585,7 +569,7 @@ async def test_a_workload_has_one_pod(tmp_path: Path, capsys: pytest.CaptureFixt
     assert rows == [("net-1", "exists", "node1", "0", None, None)]
 
 
-async def test_a_job_that_is_done_makes_no_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_job_that_is_done_makes_no_pod(tmp_path: Path, capsys: Capsys) -> None:
     """Its completed indices stay completed; a failed one is tried again."""
     pods = []
     for index, phase in enumerate(("Succeeded", "Failed")):

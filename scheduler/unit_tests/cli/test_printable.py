@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from gpu_scheduler.cli.verbs.history import history_listing
 from gpu_scheduler.cli.verbs.replay import replay_listing
 from gpu_scheduler.cli.verbs.watch_screen import content_of
 from gpu_scheduler.cli.verbs.watch_state import NODE, WORKLOAD, ClusterFacts, line_of
+from unit_tests.cli.scripted_cluster import Capsys
 
 Facts = dict[str, Any]
 
@@ -216,7 +216,7 @@ def test_a_description_has_only_printable_lines(text: str) -> None:
         assert all(line.isprintable() for line in described(view))
 
 
-def test_an_error_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_printable_line(capsys: Capsys) -> None:
     """It quotes messages of the API server, which quote users."""
     print_error(FailedError(f"cannot place it: {HOSTILE}"))
 

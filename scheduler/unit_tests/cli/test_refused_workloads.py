@@ -12,7 +12,7 @@ import pytest
 from gpu_scheduler.cli.options import FailedError, Output
 from gpu_scheduler.cli.refused_workloads import refused_view
 from gpu_scheduler.cli.verbs.show import workloads
-from unit_tests.cli.scripted_cluster import CONTROLLERS, cluster, items, pod
+from unit_tests.cli.scripted_cluster import CONTROLLERS, Capsys, cluster, items, pod
 from unit_tests.kube.server import Reply
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def test_a_controller_is_listed_where_its_pods_are_refused(kind: str, body: Obje
     assert view is None or view["reason"] == "FailedCreate" or view["message"].startswith(f"{reason}: ")
 
 
-async def test_it_stands_beside_the_pods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_it_stands_beside_the_pods(tmp_path: Path, capsys: Capsys) -> None:
     """As a row, as data and as a name that kubectl knows. ReplicaSets of Deployments are not asked for."""
     found = {
         "mine": items(pod("a-0", "node1", "0")),
@@ -114,9 +114,7 @@ async def test_it_stands_beside_the_pods(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.promise("warn-5")
-async def test_a_missing_right_leaves_them_out_with_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_missing_right_leaves_them_out_with_one_sentence(tmp_path: Path, capsys: Capsys) -> None:
     """Who may list the pods gets these."""
     denied = {f"my_{name}": Reply(403, {"message": f"jane cannot list {name}"}) for name in ("statefulsets", "jobs")}
     async with cluster(tmp_path, mine=items(pod("a-0", "node1", "0")), **denied) as (_, options):

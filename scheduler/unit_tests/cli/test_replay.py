@@ -17,7 +17,7 @@ from gpu_scheduler.cli.verbs.replay import replay, snapshot
 from gpu_scheduler.scheduler.journal import FORMAT
 from gpu_scheduler.scheduler.ports import InputKind
 from tests.objects import Object, reading
-from unit_tests.cli.scripted_cluster import cluster, device, items, node, pod
+from unit_tests.cli.scripted_cluster import Capsys, cluster, device, items, node, pod
 from unit_tests.cli.stored import FORBIDDEN, VOLUMES, with_storage
 from unit_tests.scheduler.recorded import CLUSTER, changed, journal_of, snapshot_of, waiting
 
@@ -136,7 +136,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.promise("replay-2")
-async def test_a_replay_prints_what_comes_out_otherwise(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_replay_prints_what_comes_out_otherwise(file: Path, capsys: Capsys) -> None:
     """The first pod gets the GPU. What is as before is not printed. The exit code is 1."""
     assert await replay(Options(), str(file)) == 1
 
@@ -151,7 +151,7 @@ async def test_a_replay_prints_what_comes_out_otherwise(file: Path, capsys: pyte
 
 
 @pytest.mark.promise("replay-2")
-async def test_a_replay_as_data(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_replay_as_data(file: Path, capsys: Capsys) -> None:
     """Every decision with --all, the old beside the new one; with -n those of one namespace."""
     assert await replay(Options(output=Output.JSON, namespace="lab"), str(file), everything=True) == 0
 
@@ -170,9 +170,7 @@ async def test_a_replay_as_data(file: Path, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-async def test_a_journal_from_standard_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_journal_from_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     """Its last line may be cut. A decision without a placement or a reason is shown by its verdict."""
     lines = journal_of(*CLUSTER)
     text = b"".join([*lines[:-1], changed(lines[-1], verdict="nothing", reason=None, message=None), lines[1][:9]])

@@ -10,6 +10,7 @@ from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInput
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
 from unit_tests.cli.scripted_cluster import (
     MISSING,
+    Capsys,
     cluster,
     deployment,
     device,
@@ -32,14 +33,14 @@ def as_json(options: Options) -> Options:
     return replace(options, output=Output.JSON)
 
 
-def printed_items(capsys: pytest.CaptureFixture[str]) -> list[Facts]:
+def printed_items(capsys: Capsys) -> list[Facts]:
     """Return the items of the printed JSON, without log lines before it."""
     printed = capsys.readouterr().out
     found: list[Facts] = json.loads(printed[printed.index("{\n") :])["items"]
     return found
 
 
-async def test_status_is_one_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_is_one_screen(tmp_path: Path, capsys: Capsys) -> None:
     """It shows the GPUs and how many are held, the leader, and the reason of each pending pod."""
     waiting = [pod("a-1", message=HELD), pod("a-2")]
     pods = items(pod("a-0", "node1", "0,1"), *waiting)
@@ -64,7 +65,7 @@ async def test_status_is_one_screen(tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
 
 
-async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_as_data(tmp_path: Path, capsys: Capsys) -> None:
     """The same data, for programs."""
     listed = items(node("node1", device(0), device(1, health="unhealthy")))
     pods = items(pod("a-0", "node1", "0"), pod("a-1", message=HELD))
@@ -99,7 +100,7 @@ async def test_status_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.promise("share-8")
-async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: Capsys) -> None:
     """An observer sees GPUs and holds none. Readers must not think that its GPUs are held twice."""
     template = {"metadata": {"annotations": {"agentaflow.gpu/observer": "true"}}, "spec": {}}
     workload: Facts = {
@@ -136,7 +137,7 @@ async def test_every_listing_marks_an_observer(tmp_path: Path, capsys: pytest.Ca
     assert [line[seen_by:].split()[0] for line in devices.splitlines()[1:]] == ["ml/o-0", "-"]
 
 
-async def test_status_shows_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_shows_the_limits(tmp_path: Path, capsys: Capsys) -> None:
     """It shows the GPUs that each namespace with a line holds and may hold, and the line that cannot be read."""
     text = "ml: devices=2 priority=10\n*: devices=4\nlab: devices=unlimited\nodd: devices=x\n"
     pods = items(pod("a-0", "node1", "0,1"))
@@ -168,7 +169,7 @@ NO_LEADER = {
 
 @pytest.mark.promise("cli-2")
 @pytest.mark.parametrize("reply", NO_LEADER.values(), ids=NO_LEADER)
-async def test_status_fails_without_a_leader(reply: Reply, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_fails_without_a_leader(reply: Reply, tmp_path: Path, capsys: Capsys) -> None:
     """Exit code 1, and the screen says so."""
     async with cluster(tmp_path, lease=reply) as (_, options):
         assert await status(options) == 1
@@ -176,7 +177,7 @@ async def test_status_fails_without_a_leader(reply: Reply, tmp_path: Path, capsy
     assert "Leader      none: " in capsys.readouterr().out
 
 
-async def test_status_fails_where_a_gpu_is_held_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_fails_where_a_gpu_is_held_twice(tmp_path: Path, capsys: Capsys) -> None:
     """Two workloads hold one device, against the rules."""
     pods = items(pod("a-0", "node1", "0"), pod("b-0", "node1", "0", count="1"))
     async with cluster(tmp_path, nodes=TWO, pods=pods) as (_, options):
@@ -185,7 +186,7 @@ async def test_status_fails_where_a_gpu_is_held_twice(tmp_path: Path, capsys: py
     assert "GpuConflict   GPU 0 of node1 is held by ml/a-0 and ml/b-0" in capsys.readouterr().out
 
 
-async def test_the_rules_are_the_schedulers_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_rules_are_the_schedulers_own(tmp_path: Path, capsys: Capsys) -> None:
     """The CLI reads sharing and strategy from the scheduler's Deployment."""
     pods = items(pod("a-0", "node1", "0"), pod("b-0", "node1", "0", count="1"))
     set_up = deployment(GPU_SHARING="any", SCHEDULING_STRATEGY="round_robin", SCHEDULER_NAME="second")
@@ -196,7 +197,7 @@ async def test_the_rules_are_the_schedulers_own(tmp_path: Path, capsys: pytest.C
     assert server.asked("GET", "/api/v1/pods")[0].query["fieldSelector"] == "spec.schedulerName=second"
 
 
-async def test_status_lists_monitors_that_do_not_renew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_lists_monitors_that_do_not_renew(tmp_path: Path, capsys: Capsys) -> None:
     """Their nodes get no pod by strategy. The status also says for how long the leader has led."""
     leading = Reply(body=lease("gpu-scheduler", acquireTime=(datetime.now(UTC) - timedelta(hours=3)).isoformat()))
     async with cluster(tmp_path, nodes=TWO, lease=leading, monitors=items(lease("node1", age=60))) as (_, options):
@@ -208,7 +209,7 @@ async def test_status_lists_monitors_that_do_not_renew(tmp_path: Path, capsys: p
     assert "GPUs        2 known, 0 held, 0 free" in lines
 
 
-async def test_status_counts_the_workloads_of_one_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_counts_the_workloads_of_one_namespace(tmp_path: Path, capsys: Capsys) -> None:
     """GPUs belong to no namespace."""
     async with cluster(tmp_path, nodes=TWO, pods=items(pod("a-0", "node1", "0"))) as (server, options):
         server.on("GET", "/api/v1/namespaces/other", Reply())
@@ -218,7 +219,7 @@ async def test_status_counts_the_workloads_of_one_namespace(tmp_path: Path, caps
     assert (found["workloads"]["running"], found["gpus"]["held"]) == (0, 1)
 
 
-async def test_nodes_are_one_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nodes_are_one_row_each(tmp_path: Path, capsys: Capsys) -> None:
     """Numbers in names sort as numbers. The status shows a cordon, and a monitor that does not renew."""
     listed = items(
         node("node10", device(0)),
@@ -241,7 +242,7 @@ async def test_nodes_are_one_row_each(tmp_path: Path, capsys: pytest.CaptureFixt
     assert " its monitor has not renewed its Lease since " in lines[3]
 
 
-async def test_nodes_say_why_they_are_not_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nodes_say_why_they_are_not_free(tmp_path: Path, capsys: Capsys) -> None:
     """Taints stand beside: they keep only pods away that do not tolerate them."""
     taints = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "old", "effect": "NoExecute"}]
     sick = node("node1", device(0, health="unhealthy"), device(1), spec={"taints": taints})
@@ -261,7 +262,7 @@ async def test_nodes_say_why_they_are_not_free(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.promise("cli-10")
-async def test_names_choose_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_names_choose_nodes(tmp_path: Path, capsys: Capsys) -> None:
     """By name, by alias, and as -o name prints them. An unknown name is an error, and the others are shown."""
     small = node("node3", device(0))
     small["metadata"]["labels"]["gpu-node-name"] = "small"
@@ -280,7 +281,7 @@ async def test_names_choose_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.promise("cli-10")
-async def test_the_api_server_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_api_server_selects(tmp_path: Path, capsys: Capsys) -> None:
     """Labels and fields of nodes, pods and GPUWorkloads are the API server's to compare."""
     mine, theirs = "/api/v1/namespaces/ml/pods", "/apis/agentaflow.io/v1/namespaces/ml/gpuworkloads"
     refused = Reply(400, {"message": "field label not supported: status.phase"})
@@ -319,7 +320,7 @@ async def test_an_unknown_namespace_is_an_error(tmp_path: Path) -> None:
                 await verb
 
 
-async def test_sorting_and_expressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_sorting_and_expressions(tmp_path: Path, capsys: Capsys) -> None:
     """Rows, names and data come in the same order."""
     listed = items(node("node1", device(0), device(1)), node("node2", device(0)), node("node3"))
     async with cluster(tmp_path, nodes=listed) as (_, options):
@@ -345,7 +346,7 @@ async def test_sorting_and_expressions(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.promise("cli-11")
 @pytest.mark.parametrize("columns", [80, 100, 200])
 async def test_a_terminal_shows_messages_whole(
-    columns: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its width. The lines fit."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -365,7 +366,7 @@ async def test_a_terminal_shows_messages_whole(
     assert f"{HELD}, or {HELD}".removeprefix("GpuHeld: ").replace(" ", "") in message.replace(" ", "")
 
 
-async def test_many_nodes_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_many_nodes_are_summed_up(tmp_path: Path, capsys: Capsys) -> None:
     """The grid shows those of which some devices are held or cannot be used; -o wide shows all."""
     listed = [node(f"n{number}", device(0), device(1)) for number in range(30)]
     listed[3]["spec"] = {"unschedulable": True}
@@ -386,7 +387,7 @@ async def test_many_nodes_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFi
     assert sum(line.startswith("n") for line in whole) == 30
 
 
-async def test_the_grid_has_a_word_for_each_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_grid_has_a_word_for_each_state(tmp_path: Path, capsys: Capsys) -> None:
     """Without colours. A device that no inventory knows, and devices of a device plugin, have a column of their own."""
     plugin = {"nvidia.com/gpu": "1"}
     plugged = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": plugin, "capacity": plugin}
@@ -413,7 +414,7 @@ async def test_the_grid_has_a_word_for_each_state(tmp_path: Path, capsys: pytest
     ]
 
 
-async def test_a_count_beside_a_map_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_count_beside_a_map_is_named(tmp_path: Path, capsys: Capsys) -> None:
     """The map decides."""
     both = pod("a-0", "node1", "0")
     both["metadata"]["annotations"]["agentaflow.gpu/count"] = "2"
@@ -427,7 +428,7 @@ async def test_a_count_beside_a_map_is_named(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.promise("cli-7", "cli-1")
-async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: Capsys) -> None:
     """Pods that a map places and pods that a strategy places, finished ones too."""
     done, leaving, gated = pod("c-0", "node1", "0"), pod("d-0", "node1", "1"), pod("e-0")
     done["status"]["phase"] = "Succeeded"
@@ -450,7 +451,7 @@ async def test_workloads_of_the_contexts_namespace(tmp_path: Path, capsys: pytes
     ]
 
 
-async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: Capsys) -> None:
     """It lists GPUWorkloads if the cluster has the kind, and adds a column for the namespace."""
     workload: Facts = {
         "metadata": {"namespace": "ml", "name": "train", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -476,9 +477,7 @@ async def test_workloads_of_all_namespaces_and_kinds(tmp_path: Path, capsys: pyt
     assert names.split() == ["gpuworkload.agentaflow.io/train", "gpuworkload.agentaflow.io/zoo", "pod/train-0"]
 
 
-async def test_an_empty_listing_is_reported_on_standard_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_empty_listing_is_reported_on_standard_error(tmp_path: Path, capsys: Capsys) -> None:
     """As kubectl does."""
     async with cluster(tmp_path) as (server, options):
         server.on("GET", "/api/v1/namespaces/ml", Reply(403, {"message": "forbidden"}))
@@ -508,7 +507,7 @@ async def test_health_is_an_exit_code(listed: Reply, monitors: Reply, code: int,
         assert await health(options) == code
 
 
-async def test_health_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_health_says_why(tmp_path: Path, capsys: Capsys) -> None:
     """What the monitor wrote about each device that is not healthy, and since when a monitor is silent."""
     status = (
         "degraded: 3 GPUs, utilization 10 %; GPU 0 is unhealthy: a row of its memory could not be remapped; "
@@ -551,9 +550,7 @@ UNREAD_CODES = {"status": 1, "nodes": 0, "health": 1, "workloads": 0}
 
 
 @pytest.mark.parametrize("name", READS)
-async def test_what_may_not_be_read_is_not_shown_as_empty(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_may_not_be_read_is_not_shown_as_empty(name: str, tmp_path: Path, capsys: Capsys) -> None:
     """The verb says so on standard error, with the right that is missing. Unknown values are null in its data."""
     verb, warned = READS[name]["verb"], READS[name]["warned"]
     denied = dict.fromkeys(("deployment", "settings", "limits", "monitors"), DENIED)
@@ -591,9 +588,7 @@ async def test_a_forbidden_list_is_one_sentence(tmp_path: Path) -> None:
             await nodes(options)
 
 
-async def test_one_object_that_cannot_be_read_costs_only_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_one_object_that_cannot_be_read_costs_only_itself(tmp_path: Path, capsys: Capsys) -> None:
     """The CLI reads all pages, and every readable object of them."""
     pages = (
         Reply(body={"metadata": {"continue": "more"}, "items": [{"metadata": 1}, node("node1", device(0))]}),

@@ -12,7 +12,7 @@ from gpu_scheduler.cli.verbs import submit as submit_module
 from gpu_scheduler.cli.verbs.strategy import strategy
 from gpu_scheduler.cli.verbs.submit import submit
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION
-from unit_tests.cli.scripted_cluster import MISSING, SETTINGS, WORKLOADS, cluster, deployment, settings
+from unit_tests.cli.scripted_cluster import MISSING, SETTINGS, WORKLOADS, Capsys, cluster, deployment, settings
 from unit_tests.kube.server import FakeServer, Reply
 
 Facts = dict[str, Any]
@@ -42,9 +42,7 @@ def accept(server: FakeServer, *names: str, status: int = 201) -> None:
         server.on("PATCH", f"{MINE}/{name}", Reply(status, workload(name)))
 
 
-async def test_the_strategy_is_one_key_under_a_manager_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_strategy_is_one_key_under_a_manager_of_its_own(tmp_path: Path, capsys: Capsys) -> None:
     """So the play, which applies the rest of the ConfigMap, does not change this key."""
     async with cluster(tmp_path, settings=settings("best_fit")) as (server, options):
         server.on("PATCH", SETTINGS, Reply(200))
@@ -62,7 +60,7 @@ async def test_the_strategy_is_one_key_under_a_manager_of_its_own(
     assert capsys.readouterr().out.splitlines() == ["STRATEGY   FROM", "best_fit   ConfigMap gpu-scheduler-settings"]
 
 
-async def test_without_a_name_the_strategy_is_only_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_without_a_name_the_strategy_is_only_shown(tmp_path: Path, capsys: Capsys) -> None:
     """The verb shows the strategy that applies, even if the ConfigMap has a wrong one."""
     async with cluster(tmp_path, settings=settings("fastest")) as (server, options):
         assert await strategy(replace(options, output=Output.YAML)) == 0
@@ -102,9 +100,7 @@ async def test_a_strategy_that_may_not_be_read_is_no_default(
     assert raised.value.code == 1
 
 
-async def test_a_strategy_that_may_be_set_but_not_read_is_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_strategy_that_may_be_set_but_not_read_is_set(tmp_path: Path, capsys: Capsys) -> None:
     """The API server has accepted it. A Deployment that may not be read does not matter to a ConfigMap that may."""
     async with cluster(tmp_path, settings=DENIED, deployment=DENIED) as (server, options):
         server.on("PATCH", SETTINGS, Reply(200))
@@ -133,9 +129,7 @@ async def test_a_strategy_that_cannot_be_set_is_reported(tmp_path: Path) -> None
 
 
 @pytest.mark.promise("cli-3")
-async def test_a_document_is_applied_with_every_field_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_document_is_applied_with_every_field_checked(tmp_path: Path, capsys: Capsys) -> None:
     """With our field manager, in the context's namespace."""
     async with cluster(tmp_path) as (server, options):
         accept(server, "train")
@@ -149,9 +143,7 @@ async def test_a_document_is_applied_with_every_field_checked(
 
 
 @pytest.mark.promise("cli-3")
-async def test_several_documents_are_tried_before_one_is_sent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_several_documents_are_tried_before_one_is_sent(tmp_path: Path, capsys: Capsys) -> None:
     """So a wrong document leaves no other one created."""
     async with cluster(tmp_path) as (server, options):
         accept(server, "train", "serve", status=200)
@@ -166,7 +158,7 @@ async def test_several_documents_are_tried_before_one_is_sent(
 
 
 @pytest.mark.promise("cli-3")
-async def test_what_is_there_already_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_there_already_is_unchanged(tmp_path: Path, capsys: Capsys) -> None:
     """Its version is the same before and after."""
     same = workload()
     same["metadata"]["resourceVersion"] = "7"
@@ -178,9 +170,7 @@ async def test_what_is_there_already_is_unchanged(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out == "gpuworkload.agentaflow.io/train unchanged\n"
 
 
-async def test_standard_input_is_a_file_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_standard_input_is_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     """So submit can read from a pipe."""
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(TRAIN.encode())))
     async with cluster(tmp_path) as (server, options):
@@ -261,7 +251,7 @@ async def test_an_invalid_timeout_is_refused(text: str) -> None:
 
 
 async def test_waiting_ends_when_all_are_placed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The status of an older generation does not count."""
     monkeypatch.setattr(submit_module, "_PAUSE", 0.01)

@@ -9,7 +9,7 @@ from gpu_scheduler.cli.container_environments import read_state
 from gpu_scheduler.cli.options import FailedError, Output
 from gpu_scheduler.cli.verbs.verify import verify
 from gpu_scheduler.cli.verification import ContainerState, PodState
-from unit_tests.cli.scripted_cluster import cluster, device, items, node, pod
+from unit_tests.cli.scripted_cluster import Capsys, cluster, device, items, node, pod
 from unit_tests.kube.server import Exec, FakeServer, Reply
 from unit_tests.kube.test_exec import ERR, OUT, SUCCESS, status
 
@@ -38,7 +38,7 @@ def answer(server: FakeServer, **replies: Exec | Reply) -> None:
         server.on("GET", f"/api/v1/namespaces/ml/pods/{name.replace('_', '-')}/exec", reply)
 
 
-async def test_each_container_has_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_container_has_a_row(tmp_path: Path, capsys: Capsys) -> None:
     """The rows are in the order of names. The pod that waits has none, because it was not asked for by name."""
     found = items(
         running("a-1", "1"), running("a-0", "0,1", observer="true", count="2"), pod("a-2", message="GpuHeld: x")
@@ -66,7 +66,7 @@ async def test_each_container_has_a_row(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.promise("verify-2")
-async def test_one_difference_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_one_difference_fails(tmp_path: Path, capsys: Capsys) -> None:
     """The exit code is 1, also if other containers could not be read. What a container has is printable."""
     found = items(running("a-0", "0,1"), running("a-1", "1"))
     async with cluster(tmp_path, nodes=NODES, pods=found, mine=found) as (server, options):
@@ -101,7 +101,7 @@ LISTED = {
 @pytest.mark.promise("isolate-12")
 @pytest.mark.parametrize(("files", "code", "verdict", "why"), LISTED.values(), ids=LISTED)
 async def test_a_pod_with_claims_has_its_device_files_alone(  # noqa: PLR0913, PLR0917 - the columns of the table
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: Exec, code: int, verdict: str, why: str | None
+    tmp_path: Path, capsys: Capsys, files: Exec, code: int, verdict: str, why: str | None
 ) -> None:
     """They are listed by a second command, which containers of other pods are not asked."""
     uuid = device(0)["uuid"]
@@ -119,7 +119,7 @@ async def test_a_pod_with_claims_has_its_device_files_alone(  # noqa: PLR0913, P
 
 
 @pytest.mark.promise("verify-3")
-async def test_what_cannot_be_read_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_cannot_be_read_is_no_success(tmp_path: Path, capsys: Capsys) -> None:
     """The exit code is 3. The missing right is named once, with the command that checks it."""
     found = items(running("a-0", "0,1"), running("a-1", "1"), running("b-0", "", count="1"))
     async with cluster(tmp_path, nodes=NODES, pods=found, mine=found) as (server, options):
@@ -144,7 +144,7 @@ async def test_what_cannot_be_read_is_no_success(tmp_path: Path, capsys: pytest.
     assert count == "Warning: 3 of 3 containers unseen: nothing is proved about them"
 
 
-async def test_pods_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_by_name(tmp_path: Path, capsys: Capsys) -> None:
     """A named pod has rows also if it waits. A name that no pod has fails, and nothing is read."""
     waits = pod("a-2", message="GpuHeld: x")
     found = items(running("a-0", "0,1"), waits)
@@ -160,7 +160,7 @@ async def test_pods_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert rows == ["a-2    main        -      unknown    -        unseen    its pod has no node"]
 
 
-async def test_all_namespaces_and_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_all_namespaces_and_none(tmp_path: Path, capsys: Capsys) -> None:
     """-A adds the namespace's column. Without a pod the table is empty, and the exit code is 0."""
     found = items(running("a-0", "0,1"))
     async with cluster(tmp_path, nodes=NODES, pods=found) as (server, options):

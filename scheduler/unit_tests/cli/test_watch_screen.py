@@ -7,7 +7,7 @@ from gpu_scheduler.cli.installation import Installation
 from gpu_scheduler.cli.snapshot import read_node, read_pod
 from gpu_scheduler.cli.verbs.watch_screen import Content, Screen, content_of, frame, live_screen, moved
 from gpu_scheduler.cli.verbs.watch_state import ClusterFacts, Key, View, WatchState
-from unit_tests.cli.scripted_cluster import device, node, pod
+from unit_tests.cli.scripted_cluster import Capsys, device, node, pod
 from unit_tests.cli.test_watch_state import encoded
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -97,9 +97,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize(("typed", "offset"), KEYS.values(), ids=KEYS)
-def test_keys_scroll(
-    typed: bytes, offset: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_scroll(typed: bytes, offset: int, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a pager. The first line of the body that is visible is this one."""
     content = Content(["head", ""], [f"line {each}" for each in range(50)])
     screen = Screen(wide=False, coloured=False, size=lambda: (80, 8), stop=asyncio.Event())
@@ -112,7 +110,7 @@ def test_keys_scroll(
     assert drawn[-1].startswith(f"lines {offset + 1}-{offset + 5} of 50 ")
 
 
-def test_q_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_q_ends_the_watch(capsys: Capsys) -> None:
     """The verb then leaves the terminal as it was."""
     stop = asyncio.Event()
     screen = Screen(wide=False, coloured=False, size=lambda: (80, 24), stop=stop)
@@ -123,7 +121,7 @@ def test_q_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
-def test_the_last_view_stays_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_view_stays_on_the_terminal(capsys: Capsys) -> None:
     """After the screen has been left."""
     with live_screen(asyncio.Event(), wide=False) as screen:
         screen.show(view(), FACTS)

@@ -19,7 +19,7 @@ from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState, changes, 
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.pods import read_foreign_pod
 from tests.objects import Object
-from unit_tests.cli.scripted_cluster import MONITORS, cluster, device, items, lease, node, pod
+from unit_tests.cli.scripted_cluster import MONITORS, Capsys, cluster, device, items, lease, node, pod
 from unit_tests.kube.server import Reply, Watch, until
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -167,7 +167,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_pipe_gets_a_line_for_each_change(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First the state of the cluster, then each change."""
     quick(monkeypatch)
@@ -196,9 +196,7 @@ async def test_a_pipe_gets_a_line_for_each_change(
     assert any("spec.schedulerName!=" in each.query.get("fieldSelector", "") for each in server.asked("WATCH", PODS))
 
 
-async def test_a_pipe_may_get_objects(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pipe_may_get_objects(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """With kubectl's event types: ADDED, MODIFIED, DELETED."""
     quick(monkeypatch)
     found: list[Any] = []
@@ -248,9 +246,7 @@ async def test_a_closed_pipe_ends_the_watch(tmp_path: Path, monkeypatch: pytest.
     gone.close()
 
 
-async def test_a_terminal_gets_a_screen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_terminal_gets_a_screen(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen is redrawn after each change."""
     quick(monkeypatch)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -41,6 +41,7 @@ from unit_tests.cli.scripted_cluster import (
     DEPLOYMENT,
     MISSING,
     SYSTEM,
+    Capsys,
     cluster,
     deployment,
     device,
@@ -155,7 +156,7 @@ async def test_facts_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("doctor-1")
-async def test_the_verb_prints_what_it_found_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_verb_prints_what_it_found_first(tmp_path: Path, capsys: Capsys) -> None:
     """Here the API server accepts a forged assignment, a monitor is missing, and nobody leads the controller."""
     async with installed(tmp_path) as (_, options):
         assert await doctor(options) == 1
