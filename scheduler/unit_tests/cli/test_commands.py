@@ -33,6 +33,13 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def python(script: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run this text of Python."""
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=check
+    )
+
+
 def test_version_names_version_and_commit() -> None:
     """The first log line and the metric do too."""
     result = run("--version", GPU_SCHEDULER_COMMIT="0a1b2c3")
@@ -102,31 +109,21 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert "Traceback" not in result.stderr
 
 
+GRPC = ("grpc", "google.protobuf")
+
+
 @pytest.mark.parametrize(
     ("modules", "never"),
     [
-        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich", "cryptography", "grpc", "google.protobuf"}),
-        (
-            "gpu_scheduler.monitor.run",
-            {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography", "grpc", "google.protobuf"},
-        ),
+        ("gpu_scheduler.webhook.run", {"kubernetes", "pydantic", "rich", "cryptography", *GRPC}),
+        ("gpu_scheduler.monitor.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography", *GRPC}),
         ("gpu_scheduler.driver.run", {"kubernetes", "pydantic", "rich", "pynvml", "yaml", "cryptography"}),
-        ("gpu_scheduler.controller.run", {"rich", "kubernetes", "cryptography", "grpc", "google.protobuf"}),
-        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes", "cryptography", "grpc", "google.protobuf"}),
-        ("gpu_scheduler.certificates.renewer", {"rich", "kubernetes", "grpc", "google.protobuf"}),
+        ("gpu_scheduler.controller.run", {"rich", "kubernetes", "cryptography", *GRPC}),
+        ("gpu_scheduler.scheduler.run", {"rich", "kubernetes", "cryptography", *GRPC}),
+        ("gpu_scheduler.certificates.renewer", {"rich", "kubernetes", *GRPC}),
         (
             "gpu_scheduler.cli.main",
-            {
-                "kubernetes",
-                "rich",
-                "aiohttp",
-                "pythonjsonlogger",
-                "prometheus_client",
-                "yaml",
-                "cryptography",
-                "grpc",
-                "google.protobuf",
-            },
+            {"kubernetes", "rich", "aiohttp", "pythonjsonlogger", "prometheus_client", "yaml", "cryptography", *GRPC},
         ),
     ],
 )
@@ -137,13 +134,7 @@ def test_unneeded_modules_are_not_loaded(modules: str, never: set[str]) -> None:
         "print('\\n'.join(name for name, module in sys.modules.items() if module is not None))"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    result = python(script)
 
     assert never & set(result.stdout.split()) == set()
 
@@ -153,9 +144,7 @@ def test_help_waits_for_no_slow_module() -> None:
     script = "import sys; sys.argv = ['x', 'nodes', '-h']\nfrom gpu_scheduler.cli.main import main\n"
     script += "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
 
-    result = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
-    )
+    result = python(script)
 
     assert {"asyncio", "msgspec", "pydantic", "gpu_scheduler.settings"} & set(result.stderr.split()) == set()
 
@@ -233,9 +222,7 @@ def test_kubectl_calls_the_same_program() -> None:
     script = (
         "import sys; sys.argv = ['kubectl-gpu_scheduler', 'nodse']; from gpu_scheduler.cli.main import plugin; plugin()"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
-    )
+    result = python(script, check=False)
 
     assert result.returncode == 2
     assert result.stderr.startswith("cannot run kubectl gpu-scheduler: no such command")
@@ -266,9 +253,7 @@ def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
     line = shlex.join(("gpu-scheduler", *words))
     in_bash = run(COMP_WORDS=line, COMP_CWORD=str(len(words)), _GPU_SCHEDULER_COMPLETE="bash_complete")
     script = f"import sys; sys.argv = ['x', *{words!r}]; from gpu_scheduler.cli.main import complete; complete()"
-    by_kubectl = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
-    )
+    by_kubectl = python(script)
 
     assert in_bash.stdout.split() == [f"plain,{word}" for word in offered]
     assert by_kubectl.stdout.split() == [*offered, ":4"]
@@ -277,8 +262,6 @@ def test_words_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
 def test_kubectl_offers_files_where_nothing_else_is_known() -> None:
     """`submit` takes a file."""
     script = "import sys; sys.argv = ['x', 'submit', '']; from gpu_scheduler.cli.main import complete; complete()"
-    result = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True
-    )
+    result = python(script)
 
     assert result.stdout.split() == [":0"]

@@ -21,6 +21,7 @@ from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from tests import objects
 from tests.waiting import limit
 from unit_tests.cli.scripted_cluster import GPU_NODES, MISSING, Capsys, cluster, device, items, node, pod
+from unit_tests.cli.stored import with_storage
 from unit_tests.core import build
 from unit_tests.core.asking import words
 from unit_tests.kube.server import FakeServer, Reply, connected
@@ -314,9 +315,7 @@ async def test_a_drain_prints_who_goes_where_and_evicts(tmp_path: Path, capsys: 
         cordoned = gpu_node({**ENTRY, "device": UUID_0}, generation=2, confirmed=2)
         with_node(server, Reply(body=cordoned))
         server.on("GET", GPU_NODES, items(cordoned))
-        for path in ("persistentvolumeclaims", "persistentvolumes"):
-            server.on("GET", f"/api/v1/{path}", items())
-        server.on("GET", "/apis/storage.k8s.io/v1/storageclasses", items())
+        with_storage(server)
         busy = Reply(429, {"message": "budget"}, headers={"Retry-After": "0.01"})
         server.on("POST", f"{mine}/eviction", busy, busy, Reply(201, {}))
         server.on("GET", mine, Reply(body={"metadata": {"uid": "uid-train-0"}}), Reply(body={"metadata": {"uid": "b"}}))
@@ -348,9 +347,7 @@ async def of_stateful_set(tmp_path: Path, *entries: Object) -> AsyncIterator[tup
     async with cluster(tmp_path, **there, pods=items(net)) as (server, options):
         with_node(server, Reply(body=cordoned))
         server.on("GET", "/apis/apps/v1/namespaces/ml/statefulsets/net", Reply(body=owner))
-        for path in ("persistentvolumeclaims", "persistentvolumes"):
-            server.on("GET", f"/api/v1/{path}", items())
-        server.on("GET", "/apis/storage.k8s.io/v1/storageclasses", items())
+        with_storage(server)
         yield server, options
 
 

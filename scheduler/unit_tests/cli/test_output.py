@@ -36,19 +36,24 @@ def test_a_table_has_aligned_columns_and_dashes_for_empty_cells() -> None:
     ]
 
 
-def test_titles_can_be_left_out() -> None:
-    """For scripts that cut columns."""
-    assert render(LISTING, Options(no_headers=True)).startswith("node2 ")
+RENDERED = {
+    "titles can be left out, for scripts that cut columns": (Options(no_headers=True), "node2    unhealthy   0,1\n"),
+    "wide shows more columns": (Options(output=Output.WIDE), "CARDS   FREE\n"),
+    "names are kubectl's, one a line for xargs": (Options(output=Output.NAME), "node/node2\nnode/node10\n"),
+    "YAML writes texts of several lines as blocks": (
+        Options(output=Output.YAML),
+        "  map: |\n    0=node1:0\n    1=node2:1\n",
+    ),
+}
 
 
-def test_wide_shows_more() -> None:
-    """It adds columns that most users do not need."""
-    assert render(LISTING, Options(output=Output.WIDE)).splitlines()[0].endswith("CARDS   FREE")
+@pytest.mark.parametrize(("options", "part"), RENDERED.values(), ids=RENDERED)
+def test_a_listing_has_the_form_that_is_asked_for(options: Options, part: str) -> None:
+    """With its titles, or without."""
+    printed = render(LISTING, options)
 
-
-def test_names_are_kubectls() -> None:
-    """One a line, for xargs."""
-    assert render(LISTING, Options(output=Output.NAME)) == "node/node2\nnode/node10\n"
+    assert part in printed
+    assert ("NAME" in printed) == (options.output is Output.WIDE)
 
 
 def test_a_listing_without_names_has_no_name_output() -> None:
@@ -64,11 +69,6 @@ def test_data_is_a_list_of_all_facts(output: Output, read: Any) -> None:
 
     head = {"apiVersion": "cli.agentaflow.io/v1", "kind": "Node"}
     assert found == {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{**head, **item} for item in ITEMS]}
-
-
-def test_yaml_writes_texts_of_several_lines_as_blocks() -> None:
-    """A placement map stays readable, and fits into a template."""
-    assert "  map: |\n    0=node1:0\n    1=node2:1\n" in render(LISTING, Options(output=Output.YAML))
 
 
 def test_an_empty_table_prints_nothing() -> None:

@@ -53,20 +53,11 @@ def node(text: str) -> Facts:
 def workload(text: str) -> Facts:
     """Return a workload with this text in each field that can have any."""
     words = (
-        "namespace",
-        "name",
-        "uid",
-        "objectKind",
-        "phase",
-        "node",
-        "strategy",
-        "reason",
-        "message",
-        "why",
-        "workload",
+        *("namespace", "name", "uid", "objectKind", "phase", "node"),
+        *("strategy", "reason", "message", "why", "workload"),
     )
     times = {"createdAt": SINCE, "since": SINCE}
-    return {**dict.fromkeys((*words, "why"), text), **times, "devices": [text], "observer": True, "priority": 1}
+    return {**dict.fromkeys(words, text), **times, "devices": [text], "observer": True, "priority": 1}
 
 
 def status(text: str) -> Facts:

@@ -88,6 +88,7 @@ def views_of(case: Case) -> list[Facts]:
 
 
 GPUS = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "abc"]
+PAIR = ",".join(GPUS[:2])
 COUNTED = {"agentaflow.gpu/count": "2"}
 OBSERVER = {"agentaflow.gpu/observer": "true"}
 
@@ -99,11 +100,17 @@ def claimed(devices: str) -> Pod:
     return isolated("train-0", node="node1", phase="Running", annotations=assigned(devices), containers=(BY_FIELD,))
 
 
+def saw(devices: str | None) -> Reading:
+    """Return what is read in a container that sees these devices."""
+    return Reading(devices, "PCI_BUS_ID")
+
+
 def files(number: int) -> Reading:
     """Return what is read in a container that sees GPUs 0 and 1, and has device files of so many GPUs."""
-    return Reading(f"{GPUS[0]},{GPUS[1]}", "PCI_BUS_ID", files=number)
+    return replace(saw(PAIR), files=number)
 
 
+CLAIMED = claimed(PAIR)
 DEBUG = replace(BY_FIELD, kind=ContainerKind.EPHEMERAL)
 CASES = {
     "a pod as its line says": Case(
@@ -115,7 +122,7 @@ CASES = {
         },
     ),
     "a line without GPUs": Case(
-        placed(text="0=node1:", annotations=assigned("")), Reading("", "PCI_BUS_ID"), value="", more={"observer": False}
+        placed(text="0=node1:", annotations=assigned("")), saw(""), value="", more={"observer": False}
     ),
     "a line that names its node by the alias": Case(
         placed(text="0=small:0,1"), known=(node("node1", alias="small"),), more={"node": "node1"}
@@ -137,7 +144,7 @@ CASES = {
     ),
     "a pod that keeps a value of its own": Case(
         placed(annotations=KEEP, containers=own("3")),
-        Reading("3", "PCI_BUS_ID"),
+        saw("3"),
         value="3",
         more={"held": {"devices": ["0", "1", "3"], "unnamed": 0}},
     ),
@@ -150,69 +157,52 @@ CASES = {
         },
     ),
     "a pod with claims sees the UUIDs of its line": Case(
-        claimed(f"{GPUS[0]},{GPUS[1]}"),
-        Reading(f"{GPUS[0]},{GPUS[1]}", "PCI_BUS_ID"),
-        value=f"{GPUS[0]},{GPUS[1]}",
+        CLAIMED,
+        saw(PAIR),
+        value=PAIR,
         known=(KNOWN,),
         more={
-            "expected": {"node": "node1", "visibleDevices": f"{GPUS[0]},{GPUS[1]}", "source": "map"},
+            "expected": {"node": "node1", "visibleDevices": PAIR, "source": "map"},
             "held": {"devices": GPUS[:2], "unnamed": 0},
         },
     ),
     "a pod with claims whose GPUs are in no inventory has what its Binding says": Case(
-        claimed(f"{GPUS[0]},{GPUS[1]}"),
-        Reading(f"{GPUS[0]},{GPUS[1]}", "PCI_BUS_ID"),
-        value=f"{GPUS[0]},{GPUS[1]}",
-        more={"expected": {"node": "node1", "visibleDevices": f"{GPUS[0]},{GPUS[1]}", "source": "Binding"}},
+        CLAIMED,
+        saw(PAIR),
+        value=PAIR,
+        more={"expected": {"node": "node1", "visibleDevices": PAIR, "source": "Binding"}},
     ),
     "a pod with claims has other GPUs than its line means now": Case(
         claimed(f"{GPUS[0]},{GPUS[2]}"),
-        Reading(f"{GPUS[0]},{GPUS[2]}", "PCI_BUS_ID"),
+        saw(f"{GPUS[0]},{GPUS[2]}"),
         "differs",
         f"annotation agentaflow.gpu/assigned-devices says {GPUS[0]},{GPUS[2]}; the ledger holds {GPUS[0]},{GPUS[2]}; "
         "wrong devices",
-        value=f"{GPUS[0]},{GPUS[1]}",
+        value=PAIR,
         known=(KNOWN,),
     ),
-    "a pod with claims has the device files of its GPUs": Case(
-        claimed(f"{GPUS[0]},{GPUS[1]}"), files(2), value=f"{GPUS[0]},{GPUS[1]}", known=(KNOWN,)
-    ),
+    "a pod with claims has the device files of its GPUs": Case(CLAIMED, files(2), value=PAIR, known=(KNOWN,)),
     "a pod with claims has the device files of all GPUs": Case(
-        claimed(f"{GPUS[0]},{GPUS[1]}"),
-        files(3),
-        "differs",
-        "it has device files of 3 GPUs instead of 2",
-        value=f"{GPUS[0]},{GPUS[1]}",
-        known=(KNOWN,),
+        CLAIMED, files(3), "differs", "it has device files of 3 GPUs instead of 2", value=PAIR, known=(KNOWN,)
     ),
     "a pod with claims has no device files": Case(
-        claimed(f"{GPUS[0]},{GPUS[1]}"),
-        files(0),
-        "differs",
-        "it has device files of 0 GPUs instead of 2",
-        value=f"{GPUS[0]},{GPUS[1]}",
-        known=(KNOWN,),
+        CLAIMED, files(0), "differs", "it has device files of 0 GPUs instead of 2", value=PAIR, known=(KNOWN,)
     ),
     "a debug container of a pod with claims has no device files": Case(
-        replace(claimed(f"{GPUS[0]},{GPUS[1]}"), environment=environment_of((DEBUG,))),
-        files(0),
-        value=f"{GPUS[0]},{GPUS[1]}",
-        known=(KNOWN,),
+        replace(CLAIMED, environment=environment_of((DEBUG,))), files(0), value=PAIR, known=(KNOWN,)
     ),
     "a pod with claims whose device files were not listed": Case(
-        claimed(f"{GPUS[0]},{GPUS[1]}"),
+        CLAIMED,
         replace(files(2), files=None, unlisted="its device files: it has no program ls"),
         "unseen",
         "its device files: it has no program ls",
-        value=f"{GPUS[0]},{GPUS[1]}",
+        value=PAIR,
         known=(KNOWN,),
     ),
     "a pod without claims may have any device files": Case(placed(), replace(SEES, files=8)),
     "another program bound it where its line says": Case(running("train-0", "node1", containers=(LITERAL,))),
-    "the process sees another GPU": Case(placed(), Reading("2", "PCI_BUS_ID"), "differs", "wrong devices"),
-    "the process sees the GPUs in another order": Case(
-        placed(), Reading("1,0", "PCI_BUS_ID"), "differs", "wrong devices"
-    ),
+    "the process sees another GPU": Case(placed(), saw("2"), "differs", "wrong devices"),
+    "the process sees the GPUs in another order": Case(placed(), saw("1,0"), "differs", "wrong devices"),
     "the process has no such variable": Case(
         placed(),
         Reading(),
@@ -221,11 +211,7 @@ CASES = {
         more={"actual": {"visibleDevices": None, "deviceOrder": None, "deviceFiles": None}},
     ),
     "the process sees all GPUs, and should see none": Case(
-        placed(text="0=node1:", annotations=assigned("")),
-        Reading(None, "PCI_BUS_ID"),
-        "differs",
-        "wrong devices",
-        value="",
+        placed(text="0=node1:", annotations=assigned("")), saw(None), "differs", "wrong devices", value=""
     ),
     "CUDA numbers the GPUs by speed": Case(
         placed(), Reading("0,1", "FASTEST_FIRST"), "differs", "CUDA_DEVICE_ORDER is not PCI_BUS_ID"
@@ -263,14 +249,14 @@ CASES = {
     ),
     "the Binding gave it another index": Case(
         placed(annotations=assigned("2", "node2", index="1"), on="node2"),
-        Reading("2", "PCI_BUS_ID"),
+        saw("2"),
         "differs",
         "wrong index: annotation agentaflow.gpu/assigned-index does not say 0, its own",
         value="2",
     ),
     "its spec has another literal value": Case(
         running("train-0", "node1", containers=own("3")),
-        Reading("3", "PCI_BUS_ID"),
+        saw("3"),
         "differs",
         "the ledger holds 3; wrong devices; its spec says CUDA_VISIBLE_DEVICES=3",
     ),
@@ -291,13 +277,13 @@ CASES = {
     ),
     "a value that nobody may keep": Case(
         placed(annotations=KEEP, containers=own("all")),
-        Reading("all", "PCI_BUS_ID"),
+        saw("all"),
         "differs",
         "wrong devices; its spec says CUDA_VISIBLE_DEVICES=all",
     ),
     "drift: the annotation is missing": Case(
         running("job-x", "node1", None, annotations=COUNTED, containers=(BY_FIELD,)),
-        Reading("", "PCI_BUS_ID"),
+        saw(""),
         "differs",
         "drift: it reads its GPUs from annotation agentaflow.gpu/assigned-devices, which it does not have",
         value=None,
@@ -305,14 +291,14 @@ CASES = {
         more={"expected": {"node": None, "visibleDevices": None, "source": None}},
     ),
     "drift: one of its GPUs has another index now": Case(
-        placed(annotations=assigned("0,1", uuids=f"{GPUS[0]},{GPUS[1]}")),
+        placed(annotations=assigned("0,1", uuids=PAIR)),
         verdict="differs",
         why=f"drift: GPU 1 was {GPUS[1]} when the pod was bound, but that one is GPU 2 now, and {GPUS[2]} is GPU 1",
         known=(node("node1", inventory=Inventory(tuple(map(Device, range(3), (GPUS[0], GPUS[2], GPUS[1]))))),),
     ),
     "nothing says its GPUs": Case(
         running("train-9", "node1", containers=(container(()),)),
-        Reading("7", "PCI_BUS_ID"),
+        saw("7"),
         "differs",
         "neither a line of its map nor its Binding says its GPUs",
         value=None,
@@ -333,7 +319,7 @@ CASES = {
     ),
     "another pod has its index": Case(
         placed(text="0=node1:", annotations=assigned("")),
-        Reading("", "PCI_BUS_ID"),
+        saw(""),
         "differs",
         "index 0 of its workload is also held by default/double-0",
         value="",
@@ -394,7 +380,7 @@ def test_each_container_is_compared_alone() -> None:
     """One container of a pod that has another environment makes its own row differ, and no other."""
     both = placed(containers=(replace(LITERAL, name="good"), replace(LITERAL, name="bad", position=1)))
     records = Records(nodes(), ledger_of(both))
-    readings = {(both.ref, "good"): SEES, (both.ref, "bad"): Reading("3", "PCI_BUS_ID")}
+    readings = {(both.ref, "good"): SEES, (both.ref, "bad"): saw("3")}
 
     found = {view["container"]: view["verdict"] for view in pod_views(both, 0, records, readings)}
 
@@ -417,7 +403,7 @@ def test_a_container_that_does_not_use_the_pods_own_claim_has_no_gpu(
     containers = (used, container(None, position=1, name="helper"))
     bound = running(
         *("train-0", "node1", None),
-        annotations=assigned(f"{GPUS[0]},{GPUS[1]}"),
+        annotations=assigned(PAIR),
         containers=containers,
         own_claim=OwnClaim("gpu", "mine"),
     )

@@ -79,7 +79,6 @@ def test_a_healthy_installation_has_no_finding(changes: dict[str, Any]) -> None:
 class Damage:
     """What is changed, and the one finding."""
 
-    check: str
     what: str
     """A part of the message."""
     remedy: str
@@ -89,404 +88,386 @@ class Damage:
 
 RENEW = f"kubectl create job gpu-scheduler-renewer-now --from=cronjob/gpu-scheduler-renewer {INSIDE}"
 CLOCK = "timedatectl set-ntp true"
+
+
+def up(tags: str) -> str:
+    return f"make up ARGS='--tags {tags}'"
+
+
+def restart(name: str) -> str:
+    return f"kubectl rollout restart deployment/{name} {INSIDE}"
+
+
+def describe(component: str) -> str:
+    return f"kubectl describe pods -l app.kubernetes.io/component={component} {INSIDE}"
+
+
+# Check → its damages.
 DAMAGES = {
-    "the certificate has expired": Damage(
-        "certificate",
-        "the webhook's certificate expired on 2026-11-25 03:37 UTC",
-        RENEW,
-        {"certificate": replace(CERTIFICATE, ends=NOW), "replicas": webhooks_serve(NOW)},
-    ),
-    "the certificate ends soon": Damage(
-        "certificate",
-        "ends on 2026-12-09 03:36 UTC, and has not been renewed",
-        RENEW,
-        {
-            "certificate": replace(CERTIFICATE, ends=NOW + SOON - timedelta(seconds=1)),
-            "replicas": webhooks_serve(NOW + SOON),
-        },
-        Result.WARNING,
-    ),
-    "cert-manager has not renewed the certificate": Damage(
-        "certificate",
-        "and has not been renewed",
-        f"kubectl describe certificate gpu-scheduler-webhook-tls {INSIDE}",
-        {
-            "certificate": replace(CERTIFICATE, ends=NOW + DAY, renewer="cert-manager"),
-            "replicas": webhooks_serve(NOW + DAY),
-        },
-        Result.WARNING,
-    ),
-    "the certificate begins in the future": Damage(
-        "certificate",
-        "not valid before 2026-11-26 03:37 UTC",
-        "make up ARGS='--tags certificates,webhook'",
-        {"certificate": replace(CERTIFICATE, begins=NOW + DAY, renewer="")},
-    ),
-    "the certificate is made for another name": Damage(
-        "certificate",
-        "is not made for gpu-scheduler-webhook.gpu-scheduler-system.svc",
-        RENEW,
-        {"certificate": replace(CERTIFICATE, missing_names=("gpu-scheduler-webhook.gpu-scheduler-system.svc",))},
-    ),
-    "the certificate's Secret is gone": Damage(
-        "certificate", "does not exist", "make up ARGS='--tags certificates,webhook'", {"certificate": None}
-    ),
-    "another CA than the registration's signed the certificate": Damage(
-        "certificate",
-        "the caBundle of mutate.gpu-scheduler.agentaflow.io has no CA that signed the certificate",
-        "make up ARGS='--tags certificates,webhook'",
-        {"certificate": replace(CERTIFICATE, distrusted_by=("mutate.gpu-scheduler.agentaflow.io",))},
-    ),
-    "a replica serves the certificate before": Damage(
-        "certificate",
-        "pod gpu-scheduler-webhook-0 serves another certificate than Secret gpu-scheduler-webhook-tls has",
-        f"kubectl rollout restart deployment/gpu-scheduler-webhook {INSIDE}",
-        {
-            "replicas": tuple(
-                replace(each, certificate_ends=NOW + DAY) if each.pod == "gpu-scheduler-webhook-0" else each
-                for each in REPLICAS
-            )
-        },
-    ),
-    "the replicas serve an expired certificate and the Secret may not be read": Damage(
-        "certificate",
-        "expired on 2026-11-24",
-        "make up ARGS='--tags certificates,webhook'",
-        {"certificate": Unread("missing right", "ask"), "replicas": webhooks_serve(NOW - DAY)},
-    ),
-    "a policy is gone": Damage(
-        "policies",
-        "ValidatingAdmissionPolicy gpu-scheduler-rights does not exist",
-        "make up ARGS='--tags policies'",
-        {"policies": policies("gpu-scheduler-rights", GONE)},
-    ),
-    "the policy that refuses forged assignments is gone": Damage(
-        "policies",
-        "ValidatingAdmissionPolicy gpu-scheduler-assignments does not exist",
-        "make up ARGS='--tags policies'",
-        {"policies": policies("gpu-scheduler-assignments", GONE), "forged_pod": Answer(accepted=True)},
-    ),
-    "a policy's binding is gone": Damage(
-        "policies",
-        "ValidatingAdmissionPolicyBinding gpu-scheduler-inputs does not exist or is of another policy",
-        "make up ARGS='--tags policies'",
-        {"policies": policies("gpu-scheduler-inputs", Policy(bound=False, denies=False))},
-    ),
-    "a policy only warns": Damage(
-        "policies",
-        "does not refuse requests",
-        "make up ARGS='--tags policies'",
-        {"policies": policies("gpu-scheduler-monitor", Policy(denies=False))},
-    ),
-    "a policy fails open": Damage(
-        "policies",
-        "its failurePolicy is not Fail",
-        "make up ARGS='--tags policies'",
-        {"policies": policies("gpu-scheduler-node-name", Policy(fails_closed=False))},
-    ),
-    "the policy that injects is gone": Damage(
-        "policies",
-        "MutatingAdmissionPolicy gpu-scheduler-injection does not exist",
-        "make up ARGS='--tags policies'",
-        {**NO_WEBHOOK, "injection": GONE},
-    ),
-    "the API server enforces no policy": Damage(
-        "policies",
-        "accepts a pod with a forged assignment",
-        "make up ARGS='--tags policies'",
-        {"forged_pod": Answer(accepted=True)},
-    ),
-    "a policy of others refuses every pod": Damage(
-        "policies",
-        "refuses a pod in namespace gpu-scheduler-system for another reason: no image of yours",
-        "let your own admission policies accept pods",
-        {"forged_pod": Answer(accepted=False, message="no image of yours")},
-        Result.UNKNOWN,
-    ),
-    "the webhook is not registered for Kubeflow's jobs": Damage(
-        "webhook",
-        "the API server does not call mutate-job.gpu-scheduler.agentaflow.io: not registered",
-        "make up ARGS='--tags webhook'",
-        {"webhooks": WEBHOOKS - {"mutate-job.gpu-scheduler.agentaflow.io"}},
-    ),
-    "neither a webhook nor a policy injects": Damage(
-        "webhook",
-        "the API server does not call mutate-job.gpu-scheduler.agentaflow.io, mutate.gpu-scheduler.agentaflow.io, "
-        "validate.gpu-scheduler.agentaflow.io, warn.gpu-scheduler.agentaflow.io: not registered",
-        "make up ARGS='--tags webhook'",
-        {"webhooks": frozenset()},
-    ),
-    "the webhook is not registered for pods that must have claims": Damage(
-        "webhook",
-        "the API server does not call validate-dra.gpu-scheduler.agentaflow.io: not registered",
-        "make up ARGS='--tags webhook'",
-        {
-            "isolates": True,
-            "policies": {**POLICIES, **dict.fromkeys(CLAIM_GUARDS, Policy())},
-            "webhooks": WEBHOOKS | {"mutate-dra.gpu-scheduler.agentaflow.io"},
-        },
-    ),
-    "the webhook does not answer": Damage(
-        "webhook",
-        "the API server cannot call the webhook: failed calling webhook: connection refused",
-        f"kubectl describe pods -l app.kubernetes.io/component=webhook {INSIDE}",
-        {"our_pod": Answer(accepted=False, message="failed calling webhook: connection refused")},
-    ),
-    "the API server does not trust the webhook": Damage(
-        "webhook",
-        "tls: failed to verify certificate",
-        "make up ARGS='--tags certificates,webhook'",
-        {"our_pod": Answer(accepted=False, message="failed calling webhook: tls: failed to verify certificate")},
-    ),
-    "the webhook fails open and does not answer": Damage(
-        "webhook",
-        "the webhook does not inject CUDA_VISIBLE_DEVICES",
-        f"kubectl describe pods -l app.kubernetes.io/component=webhook {INSIDE}",
-        {"our_pod": Answer(accepted=True)},
-    ),
-    "the policy does not inject": Damage(
-        "webhook",
-        "the policy does not inject CUDA_VISIBLE_DEVICES",
-        "make up ARGS='--tags policies'",
-        {**NO_WEBHOOK, "our_pod": Answer(accepted=True)},
-    ),
-    "a policy of others refuses pods of ours": Damage(
-        "webhook",
-        "for another reason: no image of yours",
-        "let your own admission policies accept pods",
-        {"our_pod": Answer(accepted=False, message="no image of yours")},
-        Result.UNKNOWN,
-    ),
-    "the leader does not renew its Lease": Damage(
-        "leader",
-        "the leader of gpu-scheduler is stuck: gpu-scheduler-0_1 renewed its Lease 15 s ago",
-        f"kubectl rollout restart deployment/gpu-scheduler {INSIDE}",
-        {"leases": leases(age=15.0)},
-    ),
-    "the leader never renewed its Lease": Damage(
-        "leader",
-        "the leader of gpu-scheduler is stuck: gpu-scheduler-0_1 renewed its Lease at no known time",
-        f"kubectl rollout restart deployment/gpu-scheduler {INSIDE}",
-        {"leases": leases(age=inf)},
-    ),
-    "nobody leads": Damage(
-        "leader",
-        "no replica of gpu-scheduler leads: its Lease has no holder",
-        f"kubectl rollout restart deployment/gpu-scheduler {INSIDE}",
-        {"leases": leases(holder="")},
-    ),
-    "nobody ever led the controller": Damage(
-        "leader",
-        "no replica of gpu-scheduler-controller leads: its Lease does not exist",
-        f"kubectl rollout restart deployment/gpu-scheduler-controller {INSIDE}",
-        {"leases": {**LEASES, "gpu-scheduler-controller": None}},
-    ),
-    "the leader is no pod": Damage(
-        "leader",
-        "the leader of gpu-scheduler is laptop_2, and no pod laptop exists",
-        "stop that process, or wait 15 s until its Lease expires",
-        {"leases": leases(holder="laptop_2")},
-    ),
-    "a watch is cut": Damage(
-        "readiness",
-        "pod gpu-scheduler-0 is not ready: watches failed: no data from the API server about pods for 200 s",
-        f"kubectl rollout restart deployment/gpu-scheduler {INSIDE}",
-        {"replicas": replicas(failed=("watches failed: no data from the API server about pods for 200 s",))},
-    ),
-    "no replica of the controller runs": Damage(
-        "readiness",
-        "no pod of gpu-scheduler-controller runs in namespace gpu-scheduler-system",
-        f"kubectl describe pods -l app.kubernetes.io/component=controller {INSIDE}",
-        {"replicas": tuple(each for each in REPLICAS if each.component != "controller")},
-    ),
-    "a replica does not answer": Damage(
-        "readiness",
-        "no answer from pod gpu-scheduler-0: connection refused",
-        f"kubectl describe pod/gpu-scheduler-0 {INSIDE}",
-        {"replicas": replicas(unreachable="connection refused", version="")},
-    ),
-    "a monitor is silent": Damage(
-        "monitors",
-        "silent, so that no strategy uses these nodes: node3",
-        "kubectl get pods -n gpu-scheduler-monitor -o wide",
-        {"monitor_leases": {**MONITOR_LEASES, "node3": HeldLease("node3", 45.0, 45.0)}},
-    ),
-    "all monitors are silent": Damage(
-        "monitors",
-        "node1, node2, node3, node4, node5 and 3 more",
-        "kubectl get pods -n gpu-scheduler-monitor -o wide",
-        {"monitor_leases": {node: HeldLease(node, 60.0, 45.0) for node in MONITOR_LEASES}},
-    ),
-    "a monitor does not start": Damage(
-        "monitors",
-        "DaemonSet gpu-scheduler-monitor has 3 of 4 monitors available",
-        "kubectl describe pods -n gpu-scheduler-monitor",
-        {"monitors": Workload(4, 3)},
-    ),
-    "a driver does not start": Damage(
-        "drivers",
-        "DaemonSet gpu-scheduler-driver has 3 of 4 drivers available: on the other nodes no pod with claims starts",
-        "kubectl describe pods -n gpu-scheduler-driver",
-        {**ISOLATING, "drivers": Workload(4, 3)},
-    ),
-    "a driver publishes nothing": Damage(
-        "drivers",
-        "no driver publishes GPUs of nodes, so that pods wait for them with GpuNotFound: node2, node3",
-        "kubectl get pods -n gpu-scheduler-driver -o wide",
-        {**ISOLATING, "claims": Claims(unpublished=("node2", "node3"))},
-    ),
-    "the drivers are removed": Damage(
-        "drivers",
-        "no driver publishes GPUs of nodes, so that pods wait for them with GpuNotFound: node1",
-        "make up ARGS='--tags driver'",
-        {**ISOLATING, "drivers": None, "claims": Claims(unpublished=("node1",))},
-    ),
-    "a claim has a GPU of no driver": Damage(
-        "drivers",
-        "our driver does not publish GPUs of claims, so that no container starts with them: ml/a, ml/b",
-        "start the driver of their node (kubectl get pods -n gpu-scheduler-driver -o wide) or, if the GPU is gone",
-        {**ISOLATING, "claims": Claims(without_driver=("ml/a", "ml/b"))},
-    ),
-    "a driver may say of other nodes what it likes": Damage(
-        "policies",
-        "ValidatingAdmissionPolicyBinding gpu-scheduler-driver does not exist",
-        "make up ARGS='--tags driver'",
-        {**ISOLATING, "policies": {**ISOLATING["policies"], DRIVER_GUARD: Policy(bound=False, denies=False)}},
-    ),
-    "a right of the drivers is gone": Damage(
-        "rights",
-        "service account gpu-scheduler-driver of namespace gpu-scheduler-driver may not get resourceclaims",
-        "make up ARGS='--tags driver'",
-        {"denied": {"gpu-scheduler-driver/gpu-scheduler-driver": ("get resourceclaims",)}},
-    ),
-    "a right of the scheduler is gone": Damage(
-        "rights",
-        "service account gpu-scheduler of namespace gpu-scheduler-system may not patch pods/status; create events",
-        "make up ARGS='--tags scheduler,monitor'",
-        {"denied": {"gpu-scheduler-system/gpu-scheduler": ("patch pods/status", "create events")}},
-    ),
-    "this machine's clock is ahead": Damage(
-        "clock", "the clock of this machine is 60 s ahead of that of the API server", CLOCK, {"clock_ahead": 60.0}
-    ),
-    "the clock of the leader's node is behind": Damage(
-        "clock",
-        "the clock of gpu-scheduler-0_1, the leader of gpu-scheduler, is 60 s behind that of the API server",
-        CLOCK,
-        {"leases": leases(age=60.0, renewed=True)},
-    ),
-    "the clock of a monitor's node is ahead": Damage(
-        "clock",
-        "the clocks of nodes are ahead of that of the API server: node2",
-        CLOCK,
-        {"monitor_leases": {**MONITOR_LEASES, "node2": HeldLease("node2", -CLOCK_LIMIT - 1, 45.0)}},
-    ),
-    "a node has pods of the plugin and pods with a map": Damage(
-        "nodes",
-        "on node1 the device plugin has handed out 2 GPUs, and pods hold GPUs by name: ml/a-0, ml/b-0",
-        "give all pods there a limit of nvidia.com/gpu, or none",
-        {"gpus": Gpus(mixed=(NodeUse("node1", 2, (A, B)),))},
-    ),
-    "a bound pod lacks its annotation": Damage(
-        "pods",
-        "pod ml/a-0 reads its GPUs from annotation agentaflow.gpu/assigned-devices, which it does not have",
-        "kubectl delete pod a-0 -n ml",
-        {"gpus": Gpus(drifting=(A,))},
-    ),
-    "a pod's GPU has another index now": Damage(
-        "pods",
-        f"on node1, GPU 0 was {GPU} when the pod was bound, but that one is gone, and there is no GPU 0: pod",
-        "kubectl delete pod a-0 -n ml",
-        {"gpus": Gpus(moved=((hold(A), (MovedGpu("0", GPU, None, None),)),))},
-    ),
-    "two pods hold one GPU": Damage(
-        "pods",
-        "GPU 0 of node1 is held by ml/a-0 and ml/b-0",
-        "kubectl delete pod b-0 -n ml",
-        {"gpus": Gpus(conflicts=(Conflict("node1", "0", hold(A), hold(B)),))},
-    ),
-    "a pod and a ResourceClaim hold one GPU": Damage(
-        "pods",
-        "GPU 0 of node1 is held by ml/a-0 and ResourceClaim ml/b-0",
-        "kubectl delete pod a-0 -n ml",
-        {"gpus": Gpus(conflicts=(Conflict("node1", "0", hold(A), replace(hold(B), is_claim=True)),))},
-    ),
-    "a ResourceClaim and a pod hold one GPU": Damage(
-        "pods",
-        "GPU 0 of node1 is held by ResourceClaim ml/a-0 and ml/b-0",
-        "kubectl delete pod b-0 -n ml",
-        {"gpus": Gpus(conflicts=(Conflict("node1", "0", replace(hold(A), is_claim=True), hold(B)),))},
-    ),
-    "a limit cannot be read": Damage(
-        "limits",
-        "ConfigMap gpu-scheduler-limits: line 4 cannot be read",
-        f"kubectl edit configmap gpu-scheduler-limits {INSIDE}",
-        {"limits_faults": ("line 4 cannot be read",)},
-    ),
-    "the API server is too old": Damage(
-        "versions",
-        "the API server is Kubernetes 1.29, and 1.30 or newer is needed",
-        "upgrade the cluster",
-        {"server_version": (1, 29)},
-    ),
-    "the replicas run two builds": Damage(
-        "versions",
-        "replicas run different builds: 0.1.0 (0000000) in gpu-scheduler-0; 0.1.0 (0a1b2c3) in gpu-scheduler-1, ",
-        "make up ARGS='--tags scheduler,webhook,controller'",
-        {"replicas": replicas(commit="0000000")},
-    ),
-    "this command is of another version": Damage(
-        "versions",
-        "this command is 0.2.0, and the replicas run 0.1.0",
-        "uv tool install",
-        {"own_version": "0.2.0"},
-        Result.WARNING,
-    ),
-    "a Deployment is not available": Damage(
-        "deployments",
-        "Deployment gpu-scheduler-webhook has 1 of 2 replicas available",
-        f"kubectl describe pods -l app.kubernetes.io/component=webhook {INSIDE}",
-        {"deployments": {**DEPLOYMENTS, "gpu-scheduler-webhook": Workload(2, 1)}},
-    ),
-    "a Deployment is scaled to 0": Damage(
-        "deployments",
-        "Deployment gpu-scheduler-webhook is scaled to 0",
-        f"kubectl scale deployment/gpu-scheduler-webhook --replicas=2 {INSIDE}",
-        {"deployments": {**DEPLOYMENTS, "gpu-scheduler-webhook": Workload(0, 0)}},
-    ),
-    "a Deployment is gone": Damage(
-        "deployments",
-        "Deployment gpu-scheduler-webhook does not exist in namespace gpu-scheduler-system",
-        "make up ARGS='--tags webhook'",
-        {"deployments": DEPLOYMENTS},
-    ),
-    "Helm's object is gone": Damage(
-        "deployments",
-        "Deployment gpu-scheduler-webhook does not exist",
-        f"helm upgrade ours charts/gpu-scheduler {INSIDE} --reuse-values",
-        {"deployments": DEPLOYMENTS, "installer": Installer("Helm", "ours")},
-    ),
-    "an object of the manifests is gone": Damage(
-        "deployments",
-        "Deployment gpu-scheduler-webhook does not exist",
-        "kubectl apply -k manifests",
-        {"deployments": DEPLOYMENTS, "installer": Installer("kubectl")},
-    ),
-    "a kind is gone": Damage(
-        "kinds",
-        "CustomResourceDefinition gpuworkloads.agentaflow.io does not exist",
-        "make up ARGS='--tags crds'",
-        {"kinds": frozenset({"gpunodes.agentaflow.io"})},
-    ),
+    "certificate": {
+        "the certificate has expired": Damage(
+            "the webhook's certificate expired on 2026-11-25 03:37 UTC",
+            RENEW,
+            {"certificate": replace(CERTIFICATE, ends=NOW), "replicas": webhooks_serve(NOW)},
+        ),
+        "the certificate ends soon": Damage(
+            "ends on 2026-12-09 03:36 UTC, and has not been renewed",
+            RENEW,
+            {
+                "certificate": replace(CERTIFICATE, ends=NOW + SOON - timedelta(seconds=1)),
+                "replicas": webhooks_serve(NOW + SOON),
+            },
+            Result.WARNING,
+        ),
+        "cert-manager has not renewed the certificate": Damage(
+            "and has not been renewed",
+            f"kubectl describe certificate gpu-scheduler-webhook-tls {INSIDE}",
+            {
+                "certificate": replace(CERTIFICATE, ends=NOW + DAY, renewer="cert-manager"),
+                "replicas": webhooks_serve(NOW + DAY),
+            },
+            Result.WARNING,
+        ),
+        "the certificate begins in the future": Damage(
+            "not valid before 2026-11-26 03:37 UTC",
+            up("certificates,webhook"),
+            {"certificate": replace(CERTIFICATE, begins=NOW + DAY, renewer="")},
+        ),
+        "the certificate is made for another name": Damage(
+            "is not made for gpu-scheduler-webhook.gpu-scheduler-system.svc",
+            RENEW,
+            {"certificate": replace(CERTIFICATE, missing_names=("gpu-scheduler-webhook.gpu-scheduler-system.svc",))},
+        ),
+        "the certificate's Secret is gone": Damage("does not exist", up("certificates,webhook"), {"certificate": None}),
+        "another CA than the registration's signed the certificate": Damage(
+            "the caBundle of mutate.gpu-scheduler.agentaflow.io has no CA that signed the certificate",
+            up("certificates,webhook"),
+            {"certificate": replace(CERTIFICATE, distrusted_by=("mutate.gpu-scheduler.agentaflow.io",))},
+        ),
+        "a replica serves the certificate before": Damage(
+            "pod gpu-scheduler-webhook-0 serves another certificate than Secret gpu-scheduler-webhook-tls has",
+            restart("gpu-scheduler-webhook"),
+            {
+                "replicas": tuple(
+                    replace(each, certificate_ends=NOW + DAY) if each.pod == "gpu-scheduler-webhook-0" else each
+                    for each in REPLICAS
+                )
+            },
+        ),
+        "the replicas serve an expired certificate and the Secret may not be read": Damage(
+            "expired on 2026-11-24",
+            up("certificates,webhook"),
+            {"certificate": Unread("missing right", "ask"), "replicas": webhooks_serve(NOW - DAY)},
+        ),
+    },
+    "policies": {
+        "a policy is gone": Damage(
+            "ValidatingAdmissionPolicy gpu-scheduler-rights does not exist",
+            up("policies"),
+            {"policies": policies("gpu-scheduler-rights", GONE)},
+        ),
+        "the policy that refuses forged assignments is gone": Damage(
+            "ValidatingAdmissionPolicy gpu-scheduler-assignments does not exist",
+            up("policies"),
+            {"policies": policies("gpu-scheduler-assignments", GONE), "forged_pod": Answer(accepted=True)},
+        ),
+        "a policy's binding is gone": Damage(
+            "ValidatingAdmissionPolicyBinding gpu-scheduler-inputs does not exist or is of another policy",
+            up("policies"),
+            {"policies": policies("gpu-scheduler-inputs", Policy(bound=False, denies=False))},
+        ),
+        "a policy only warns": Damage(
+            "does not refuse requests",
+            up("policies"),
+            {"policies": policies("gpu-scheduler-monitor", Policy(denies=False))},
+        ),
+        "a policy fails open": Damage(
+            "its failurePolicy is not Fail",
+            up("policies"),
+            {"policies": policies("gpu-scheduler-node-name", Policy(fails_closed=False))},
+        ),
+        "the policy that injects is gone": Damage(
+            "MutatingAdmissionPolicy gpu-scheduler-injection does not exist",
+            up("policies"),
+            {**NO_WEBHOOK, "injection": GONE},
+        ),
+        "the API server enforces no policy": Damage(
+            "accepts a pod with a forged assignment", up("policies"), {"forged_pod": Answer(accepted=True)}
+        ),
+        "a policy of others refuses every pod": Damage(
+            "refuses a pod in namespace gpu-scheduler-system for another reason: no image of yours",
+            "let your own admission policies accept pods",
+            {"forged_pod": Answer(accepted=False, message="no image of yours")},
+            Result.UNKNOWN,
+        ),
+        "a driver may say of other nodes what it likes": Damage(
+            "ValidatingAdmissionPolicyBinding gpu-scheduler-driver does not exist",
+            up("driver"),
+            {**ISOLATING, "policies": {**ISOLATING["policies"], DRIVER_GUARD: Policy(bound=False, denies=False)}},
+        ),
+    },
+    "webhook": {
+        "the webhook is not registered for Kubeflow's jobs": Damage(
+            "the API server does not call mutate-job.gpu-scheduler.agentaflow.io: not registered",
+            up("webhook"),
+            {"webhooks": WEBHOOKS - {"mutate-job.gpu-scheduler.agentaflow.io"}},
+        ),
+        "neither a webhook nor a policy injects": Damage(
+            "the API server does not call mutate-job.gpu-scheduler.agentaflow.io, mutate.gpu-scheduler.agentaflow.io, "
+            "validate.gpu-scheduler.agentaflow.io, warn.gpu-scheduler.agentaflow.io: not registered",
+            up("webhook"),
+            {"webhooks": frozenset()},
+        ),
+        "the webhook is not registered for pods that must have claims": Damage(
+            "the API server does not call validate-dra.gpu-scheduler.agentaflow.io: not registered",
+            up("webhook"),
+            {
+                "isolates": True,
+                "policies": {**POLICIES, **dict.fromkeys(CLAIM_GUARDS, Policy())},
+                "webhooks": WEBHOOKS | {"mutate-dra.gpu-scheduler.agentaflow.io"},
+            },
+        ),
+        "the webhook does not answer": Damage(
+            "the API server cannot call the webhook: failed calling webhook: connection refused",
+            describe("webhook"),
+            {"our_pod": Answer(accepted=False, message="failed calling webhook: connection refused")},
+        ),
+        "the API server does not trust the webhook": Damage(
+            "tls: failed to verify certificate",
+            up("certificates,webhook"),
+            {"our_pod": Answer(accepted=False, message="failed calling webhook: tls: failed to verify certificate")},
+        ),
+        "the webhook fails open and does not answer": Damage(
+            "the webhook does not inject CUDA_VISIBLE_DEVICES", describe("webhook"), {"our_pod": Answer(accepted=True)}
+        ),
+        "the policy does not inject": Damage(
+            "the policy does not inject CUDA_VISIBLE_DEVICES",
+            up("policies"),
+            {**NO_WEBHOOK, "our_pod": Answer(accepted=True)},
+        ),
+        "a policy of others refuses pods of ours": Damage(
+            "for another reason: no image of yours",
+            "let your own admission policies accept pods",
+            {"our_pod": Answer(accepted=False, message="no image of yours")},
+            Result.UNKNOWN,
+        ),
+    },
+    "leader": {
+        "the leader does not renew its Lease": Damage(
+            "the leader of gpu-scheduler is stuck: gpu-scheduler-0_1 renewed its Lease 15 s ago",
+            restart("gpu-scheduler"),
+            {"leases": leases(age=15.0)},
+        ),
+        "the leader never renewed its Lease": Damage(
+            "the leader of gpu-scheduler is stuck: gpu-scheduler-0_1 renewed its Lease at no known time",
+            restart("gpu-scheduler"),
+            {"leases": leases(age=inf)},
+        ),
+        "nobody leads": Damage(
+            "no replica of gpu-scheduler leads: its Lease has no holder",
+            restart("gpu-scheduler"),
+            {"leases": leases(holder="")},
+        ),
+        "nobody ever led the controller": Damage(
+            "no replica of gpu-scheduler-controller leads: its Lease does not exist",
+            restart("gpu-scheduler-controller"),
+            {"leases": {**LEASES, "gpu-scheduler-controller": None}},
+        ),
+        "the leader is no pod": Damage(
+            "the leader of gpu-scheduler is laptop_2, and no pod laptop exists",
+            "stop that process, or wait 15 s until its Lease expires",
+            {"leases": leases(holder="laptop_2")},
+        ),
+    },
+    "readiness": {
+        "a watch is cut": Damage(
+            "pod gpu-scheduler-0 is not ready: watches failed: no data from the API server about pods for 200 s",
+            restart("gpu-scheduler"),
+            {"replicas": replicas(failed=("watches failed: no data from the API server about pods for 200 s",))},
+        ),
+        "no replica of the controller runs": Damage(
+            "no pod of gpu-scheduler-controller runs in namespace gpu-scheduler-system",
+            describe("controller"),
+            {"replicas": tuple(each for each in REPLICAS if each.component != "controller")},
+        ),
+        "a replica does not answer": Damage(
+            "no answer from pod gpu-scheduler-0: connection refused",
+            f"kubectl describe pod/gpu-scheduler-0 {INSIDE}",
+            {"replicas": replicas(unreachable="connection refused", version="")},
+        ),
+    },
+    "monitors": {
+        "a monitor is silent": Damage(
+            "silent, so that no strategy uses these nodes: node3",
+            "kubectl get pods -n gpu-scheduler-monitor -o wide",
+            {"monitor_leases": {**MONITOR_LEASES, "node3": HeldLease("node3", 45.0, 45.0)}},
+        ),
+        "all monitors are silent": Damage(
+            "node1, node2, node3, node4, node5 and 3 more",
+            "kubectl get pods -n gpu-scheduler-monitor -o wide",
+            {"monitor_leases": {node: HeldLease(node, 60.0, 45.0) for node in MONITOR_LEASES}},
+        ),
+        "a monitor does not start": Damage(
+            "DaemonSet gpu-scheduler-monitor has 3 of 4 monitors available",
+            "kubectl describe pods -n gpu-scheduler-monitor",
+            {"monitors": Workload(4, 3)},
+        ),
+    },
+    "drivers": {
+        "a driver does not start": Damage(
+            "DaemonSet gpu-scheduler-driver has 3 of 4 drivers available: on the other nodes no pod with claims starts",
+            "kubectl describe pods -n gpu-scheduler-driver",
+            {**ISOLATING, "drivers": Workload(4, 3)},
+        ),
+        "a driver publishes nothing": Damage(
+            "no driver publishes GPUs of nodes, so that pods wait for them with GpuNotFound: node2, node3",
+            "kubectl get pods -n gpu-scheduler-driver -o wide",
+            {**ISOLATING, "claims": Claims(unpublished=("node2", "node3"))},
+        ),
+        "the drivers are removed": Damage(
+            "no driver publishes GPUs of nodes, so that pods wait for them with GpuNotFound: node1",
+            up("driver"),
+            {**ISOLATING, "drivers": None, "claims": Claims(unpublished=("node1",))},
+        ),
+        "a claim has a GPU of no driver": Damage(
+            "our driver does not publish GPUs of claims, so that no container starts with them: ml/a, ml/b",
+            "start the driver of their node (kubectl get pods -n gpu-scheduler-driver -o wide) or, if the GPU is gone",
+            {**ISOLATING, "claims": Claims(without_driver=("ml/a", "ml/b"))},
+        ),
+    },
+    "rights": {
+        "a right of the drivers is gone": Damage(
+            "service account gpu-scheduler-driver of namespace gpu-scheduler-driver may not get resourceclaims",
+            up("driver"),
+            {"denied": {"gpu-scheduler-driver/gpu-scheduler-driver": ("get resourceclaims",)}},
+        ),
+        "a right of the scheduler is gone": Damage(
+            "service account gpu-scheduler of namespace gpu-scheduler-system may not patch pods/status; create events",
+            up("scheduler,monitor"),
+            {"denied": {"gpu-scheduler-system/gpu-scheduler": ("patch pods/status", "create events")}},
+        ),
+    },
+    "clock": {
+        "this machine's clock is ahead": Damage(
+            "the clock of this machine is 60 s ahead of that of the API server", CLOCK, {"clock_ahead": 60.0}
+        ),
+        "the clock of the leader's node is behind": Damage(
+            "the clock of gpu-scheduler-0_1, the leader of gpu-scheduler, is 60 s behind that of the API server",
+            CLOCK,
+            {"leases": leases(age=60.0, renewed=True)},
+        ),
+        "the clock of a monitor's node is ahead": Damage(
+            "the clocks of nodes are ahead of that of the API server: node2",
+            CLOCK,
+            {"monitor_leases": {**MONITOR_LEASES, "node2": HeldLease("node2", -CLOCK_LIMIT - 1, 45.0)}},
+        ),
+    },
+    "nodes": {
+        "a node has pods of the plugin and pods with a map": Damage(
+            "on node1 the device plugin has handed out 2 GPUs, and pods hold GPUs by name: ml/a-0, ml/b-0",
+            "give all pods there a limit of nvidia.com/gpu, or none",
+            {"gpus": Gpus(mixed=(NodeUse("node1", 2, (A, B)),))},
+        )
+    },
+    "pods": {
+        "a bound pod lacks its annotation": Damage(
+            "pod ml/a-0 reads its GPUs from annotation agentaflow.gpu/assigned-devices, which it does not have",
+            "kubectl delete pod a-0 -n ml",
+            {"gpus": Gpus(drifting=(A,))},
+        ),
+        "a pod's GPU has another index now": Damage(
+            f"on node1, GPU 0 was {GPU} when the pod was bound, but that one is gone, and there is no GPU 0: pod",
+            "kubectl delete pod a-0 -n ml",
+            {"gpus": Gpus(moved=((hold(A), (MovedGpu("0", GPU, None, None),)),))},
+        ),
+        "two pods hold one GPU": Damage(
+            "GPU 0 of node1 is held by ml/a-0 and ml/b-0",
+            "kubectl delete pod b-0 -n ml",
+            {"gpus": Gpus(conflicts=(Conflict("node1", "0", hold(A), hold(B)),))},
+        ),
+        "a pod and a ResourceClaim hold one GPU": Damage(
+            "GPU 0 of node1 is held by ml/a-0 and ResourceClaim ml/b-0",
+            "kubectl delete pod a-0 -n ml",
+            {"gpus": Gpus(conflicts=(Conflict("node1", "0", hold(A), replace(hold(B), is_claim=True)),))},
+        ),
+        "a ResourceClaim and a pod hold one GPU": Damage(
+            "GPU 0 of node1 is held by ResourceClaim ml/a-0 and ml/b-0",
+            "kubectl delete pod b-0 -n ml",
+            {"gpus": Gpus(conflicts=(Conflict("node1", "0", replace(hold(A), is_claim=True), hold(B)),))},
+        ),
+    },
+    "limits": {
+        "a limit cannot be read": Damage(
+            "ConfigMap gpu-scheduler-limits: line 4 cannot be read",
+            f"kubectl edit configmap gpu-scheduler-limits {INSIDE}",
+            {"limits_faults": ("line 4 cannot be read",)},
+        )
+    },
+    "versions": {
+        "the API server is too old": Damage(
+            "the API server is Kubernetes 1.29, and 1.30 or newer is needed",
+            "upgrade the cluster",
+            {"server_version": (1, 29)},
+        ),
+        "the replicas run two builds": Damage(
+            "replicas run different builds: 0.1.0 (0000000) in gpu-scheduler-0; 0.1.0 (0a1b2c3) in gpu-scheduler-1, ",
+            up("scheduler,webhook,controller"),
+            {"replicas": replicas(commit="0000000")},
+        ),
+        "this command is of another version": Damage(
+            "this command is 0.2.0, and the replicas run 0.1.0",
+            "uv tool install",
+            {"own_version": "0.2.0"},
+            Result.WARNING,
+        ),
+    },
+    "deployments": {
+        "a Deployment is not available": Damage(
+            "Deployment gpu-scheduler-webhook has 1 of 2 replicas available",
+            describe("webhook"),
+            {"deployments": {**DEPLOYMENTS, "gpu-scheduler-webhook": Workload(2, 1)}},
+        ),
+        "a Deployment is scaled to 0": Damage(
+            "Deployment gpu-scheduler-webhook is scaled to 0",
+            f"kubectl scale deployment/gpu-scheduler-webhook --replicas=2 {INSIDE}",
+            {"deployments": {**DEPLOYMENTS, "gpu-scheduler-webhook": Workload(0, 0)}},
+        ),
+        "a Deployment is gone": Damage(
+            "Deployment gpu-scheduler-webhook does not exist in namespace gpu-scheduler-system",
+            up("webhook"),
+            {"deployments": DEPLOYMENTS},
+        ),
+        "Helm's object is gone": Damage(
+            "Deployment gpu-scheduler-webhook does not exist",
+            f"helm upgrade ours charts/gpu-scheduler {INSIDE} --reuse-values",
+            {"deployments": DEPLOYMENTS, "installer": Installer("Helm", "ours")},
+        ),
+        "an object of the manifests is gone": Damage(
+            "Deployment gpu-scheduler-webhook does not exist",
+            "kubectl apply -k manifests",
+            {"deployments": DEPLOYMENTS, "installer": Installer("kubectl")},
+        ),
+    },
+    "kinds": {
+        "a kind is gone": Damage(
+            "CustomResourceDefinition gpuworkloads.agentaflow.io does not exist",
+            up("crds"),
+            {"kinds": frozenset({"gpunodes.agentaflow.io"})},
+        )
+    },
 }
 
 
 @pytest.mark.promise("doctor-1")
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_each_damage_is_named_once_with_its_remedy(damage: Damage) -> None:
+@pytest.mark.parametrize(
+    ("check", "damage"),
+    [pytest.param(check, damage, id=name) for check, rows in DAMAGES.items() for name, damage in rows.items()],
+)
+def test_each_damage_is_named_once_with_its_remedy(check: str, damage: Damage) -> None:
     """All other checks pass."""
     (finding,) = only_problems(examine(facts(**damage.changes)))
 
-    assert (finding.check, finding.result) == (damage.check, damage.result)
+    assert (finding.check, finding.result) == (check, damage.result)
     assert damage.what in finding.what
     assert damage.remedy in finding.remedy
 

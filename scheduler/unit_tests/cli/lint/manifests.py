@@ -32,6 +32,11 @@ def controller(kind: str, pods: str, spec: str = "", *, name: str = "train", met
     return f"{head}{indent(spec, '  ')}  template:\n{indent(pods, '    ')}"
 
 
+def stateful_set(text: str = TWO, spec: str = "", **more: str) -> str:
+    """Return a StatefulSet with this map; `spec` are lines of YAML."""
+    return controller("StatefulSet", template(text), spec, **more)
+
+
 def pod(pods: str, name: str = "train-0") -> str:
     """Return a pod."""
     named = pods.replace("metadata:", f"metadata:\n  name: {name}", 1)

@@ -15,7 +15,7 @@ from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.kube.objects.pods import read_pod
 from gpu_scheduler.scheduler.ports import InputKind
 from tests import objects
-from unit_tests.cli.lint.manifests import checked, controller, pod, shown, template
+from unit_tests.cli.lint.manifests import checked, controller, pod, shown, stateful_set, template
 
 if TYPE_CHECKING:
     from gpu_scheduler.cli.lint.check import Checked
@@ -70,39 +70,34 @@ TWO_LABELLED = tuple(
 )
 
 CASES: dict[str, tuple[str, list[Any], dict[str, Any], list[tuple[str, str, str]]]] = {
-    "everything fits": (controller("StatefulSet", template("0=node1:0\n")), [], {}, []),
+    "everything fits": (stateful_set("0=node1:0\n"), [], {}, []),
     "an unknown node, also of a spare line": (
-        controller("StatefulSet", template("0=node1:0\n1=node7:0\n")),
+        stateful_set("0=node1:0\n1=node7:0\n"),
         [],
         {},
         [("error", "NodeNotFound", "1=node7:0")],
     ),
     "each unknown node once": (
-        controller("StatefulSet", template("0=a:0\n1=a:1\n2=b:0\n"), "replicas: 3\n"),
+        stateful_set("0=a:0\n1=a:1\n2=b:0\n", "replicas: 3\n"),
         [],
         {},
         [("error", "NodeNotFound", "0=a:0"), ("error", "NodeNotFound", "2=b:0")],
     ),
     "an ambiguous alias": (
-        controller("StatefulSet", template("0=twice:0\n")),
+        stateful_set("0=twice:0\n"),
         [],
         {"nodes": TWO_LABELLED},
         [("error", "NodeAmbiguous", "0=twice:0")],
     ),
-    "an unknown device": (
-        controller("StatefulSet", template("0=node1:4\n")),
-        [],
-        {},
-        [("error", "GpuNotFound", "0=node1:4")],
-    ),
+    "an unknown device": (stateful_set("0=node1:4\n"), [], {}, [("error", "GpuNotFound", "0=node1:4")]),
     "a device that another holds": (
-        controller("StatefulSet", template("0=node1:0\n"), name="other"),
+        stateful_set("0=node1:0\n", name="other"),
         TRAIN,
         {},
         [("warning", "GpuHeld", "0=node1:0")],
     ),
     "a node that is cordoned": (
-        controller("StatefulSet", template("0=shut:0\n")),
+        stateful_set("0=shut:0\n"),
         [],
         {"nodes": (objects.node("shut", unschedulable=True, annotations=GPUS),)},
         [("error", "NodeUnschedulable", "0=shut:0")],
@@ -119,25 +114,20 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], list[tuple[str, str, str]
         {"limits": "ml: devices=1"},
         [("warning", "QuotaExceeded", "name: train-0")],
     ),
-    "what runs already": (controller("StatefulSet", template(STRAIGHT), "replicas: 2\n"), TRAIN, {}, []),
+    "what runs already": (stateful_set(STRAIGHT, "replicas: 2\n"), TRAIN, {}, []),
     "lines that swap devices": (
-        controller("StatefulSet", template(SWAPPED), "replicas: 2\n"),
+        stateful_set(SWAPPED, "replicas: 2\n"),
         TRAIN,
         {},
         [("error", "RolloutDeadlock", "spec:")],
     ),
     "lines that swap devices, and pods that are deleted by hand": (
-        controller("StatefulSet", template(SWAPPED), "replicas: 2\nupdateStrategy: {type: OnDelete}\n"),
+        stateful_set(SWAPPED, "replicas: 2\nupdateStrategy: {type: OnDelete}\n"),
         TRAIN,
         {},
         [],
     ),
-    "lines that move to free devices": (
-        controller("StatefulSet", template("0=node1:0\n1=node1:2\n"), "replicas: 2\n"),
-        TRAIN,
-        {},
-        [],
-    ),
+    "lines that move to free devices": (stateful_set("0=node1:0\n1=node1:2\n", "replicas: 2\n"), TRAIN, {}, []),
     "a Deployment whose new map names the old device, with a line to spare": (
         controller("Deployment", template("0=node1:0\n1=node1:0\n"), ONE, name="serve"),
         SERVE,
@@ -151,7 +141,7 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], list[tuple[str, str, str]
         [],
     ),
     "a claim that its StatefulSet makes": (
-        controller("StatefulSet", template("0=node1:0\n"), "volumeClaimTemplates: [{metadata: {name: data}}]\n"),
+        stateful_set("0=node1:0\n", "volumeClaimTemplates: [{metadata: {name: data}}]\n"),
         [],
         {},
         [],
@@ -177,6 +167,6 @@ def test_the_nearest_node_is_named() -> None:
 
 def test_what_the_text_gives_is_not_reported_twice() -> None:
     """Two workloads on one device wait in the dry run too."""
-    text = "---\n".join(controller("StatefulSet", template("0=node1:0\n"), name=name) for name in ("a", "b"))
+    text = "---\n".join(stateful_set("0=node1:0\n", name=name) for name in ("a", "b"))
 
     assert [each.word for each in live(text).findings] == ["GpuHeld"]

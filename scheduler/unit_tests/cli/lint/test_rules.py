@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unit_tests.cli.lint.manifests import TWO, checked, controller, pod, shown, template
+from unit_tests.cli.lint.manifests import TWO, checked, controller, pod, shown, stateful_set, template
 
 ROLLING = "strategy:\n  rollingUpdate:\n    maxUnavailable: {}\n    maxSurge: 1\n"
 PARALLEL = "parallelism: 3\ncompletions: {}\n"
@@ -24,8 +24,8 @@ spec:
 """
 
 GOOD = {
-    "a StatefulSet with a line for each replica": controller("StatefulSet", template(), "replicas: 2\n"),
-    "spare lines": controller("StatefulSet", template(), "replicas: 1\n"),
+    "a StatefulSet with a line for each replica": stateful_set(TWO, "replicas: 2\n"),
+    "spare lines": stateful_set(TWO, "replicas: 1\n"),
     "a pod with a count": pod(template(None, annotations='agentaflow.gpu/count: "2"\n')),
     "a Deployment that ends old pods first": controller("Deployment", template(), f"replicas: 2\n{ROLLING.format(1)}"),
     "a Deployment that ends half of them": controller(
@@ -133,7 +133,7 @@ BAD = {
         [("error", "MisplacedAnnotation", 'gpu-scheduling-map: "0=a:0"')],
     ),
     "replicas of a StatefulSet without a line": (
-        controller("StatefulSet", template(), "replicas: 4\n"),
+        stateful_set(TWO, "replicas: 4\n"),
         [("error", "IndexNotInMap", "replicas: 4")],
     ),
     "a pod without a line": (pod(template(), name="train-7"), [("error", "IndexNotInMap", "gpu-scheduling-map: |")]),
@@ -182,7 +182,7 @@ BAD = {
         [("error", "IndexHeld", 'agentaflow.gpu/index: "1"')],
     ),
     "a template without replicas": (
-        controller("StatefulSet", template("0=node1:x\n"), "replicas: 0\n"),
+        stateful_set("0=node1:x\n", "replicas: 0\n"),
         [("error", "MapInvalid", "0=node1:x")],
     ),
 }
@@ -196,13 +196,13 @@ def test_a_fault_is_found_where_it_stands(text: str, expected: list[tuple[str, s
 
 
 DEVICE = "agentaflow.gpu/sharing: any\n"
-BUSY = controller("StatefulSet", template("0=node1:0,1\n"), name="first")
+BUSY = stateful_set("0=node1:0,1\n", name="first")
 TOGETHER = {
     "two StatefulSets on one GPU": (
-        (BUSY, controller("StatefulSet", template("0=node2:0\n1=node1:1\n"), "replicas: 2\n")),
+        (BUSY, stateful_set("0=node2:0\n1=node1:1\n", "replicas: 2\n")),
         [("error", "GpuHeld", "1=node1:1")],
     ),
-    "a spare line on a GPU of another": ((BUSY, controller("StatefulSet", template("0=node2:0\n1=node1:1\n"))), []),
+    "a spare line on a GPU of another": ((BUSY, stateful_set("0=node2:0\n1=node1:1\n")), []),
     "a line that a Deployment has to spare": (
         (BUSY, controller("Deployment", template("0=node2:0\n1=node1:1\n"))),
         [("warning", "GpuHeld", "1=node1:1")],
@@ -230,8 +230,8 @@ TOGETHER = {
         (BUSY, pod(template("0=node1:0\n")) + "    resources: {limits: {nvidia.com/gpu: 1}}\n"),
         [],
     ),
-    "lines of one map": ((controller("StatefulSet", template("0=node1:0\n1=node1:0\n"), "replicas: 2\n"),), []),
-    "the same GPU number of another node": ((BUSY, controller("StatefulSet", template("0=node2:0\n"))), []),
+    "lines of one map": ((stateful_set("0=node1:0\n1=node1:0\n", "replicas: 2\n"),), []),
+    "the same GPU number of another node": ((BUSY, stateful_set("0=node2:0\n")), []),
     "the same object in two files": ((BUSY, BUSY.replace("node1:0,1", "node1:1")), []),
     "two pods of one map with the same number": (
         (pod(template(), name="a-0"), pod(template(), name="b-0")),
@@ -250,7 +250,7 @@ def test_pods_of_all_files_are_compared(texts: tuple[str, ...], expected: list[t
 
 def test_a_conflict_names_the_other_line() -> None:
     """With its file."""
-    (found,) = checked(BUSY, controller("StatefulSet", template("0=node1:1\n"))).findings
+    (found,) = checked(BUSY, stateful_set("0=node1:1\n")).findings
 
     assert "cannot give GPU 1 of node1 to two workloads: StatefulSet/first (a.yaml:10) names it too" in found.message
     assert (found.source, found.namespace, found.name) == ("b.yaml", "ml", "train")
@@ -258,7 +258,7 @@ def test_a_conflict_names_the_other_line() -> None:
 
 def test_a_fault_of_many_replicas_is_one_finding() -> None:
     """With their number."""
-    (found,) = checked(controller("StatefulSet", template(TWO), "replicas: 200\n")).findings
+    (found,) = checked(stateful_set(TWO, "replicas: 200\n")).findings
 
     assert found.message.startswith("198 of 200 pods have no line: cannot find index 2 in the map")
 
@@ -281,7 +281,7 @@ UNREADABLE = {
         'cannot read document 1 (Deployment train) of a.yaml: its replicas is "many"',
     ),
     "more pods than any map has lines": (
-        controller("StatefulSet", template(), "replicas: 1000000000\n"),
+        stateful_set(TWO, "replicas: 1000000000\n"),
         4,
         "it makes more than 10000 pods; write fewer replicas",
     ),

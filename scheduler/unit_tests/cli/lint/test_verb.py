@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit_tests.cli.lint.manifests import controller, pod, template
+from unit_tests.cli.lint.manifests import pod, stateful_set, template
 from unit_tests.cli.test_commands import run
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
 def test_all_files_are_checked_together(tmp_path: Path) -> None:
     """Those of a folder too."""
     for name in ("first", "second"):
-        text = controller("StatefulSet", template("0=node1:0\n"), name=name)
+        text = stateful_set("0=node1:0\n", name=name)
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     assert "cannot give GPU 0 of node1 to two workloads" in run("lint", str(tmp_path)).stdout
