@@ -44,71 +44,57 @@ def explained(pending: Pod, *known: Node, held: tuple[Pod, ...] = (), **others: 
     return explain(pending, state.cluster, {}, **others)
 
 
-ROWS: dict[str, tuple[Pod, Node, tuple[Pod, ...], tuple[str, ...]]] = {
-    "free": (asking(), having("node1", 1), (), ("free",)),
-    "held": (asking(), having("node1", 1), (holder("0"),), ("held",)),
-    "held by a pod that shares, with enough memory left": (
-        asking(memory=1000, exclusive="false"),
-        having("node1", 40000),
-        (holder("0", count=1, **SHARED),),
-        ("free",),
+Row = tuple[Pod, Node, tuple[Pod, ...], tuple[str, ...]]
+
+
+def row(pending: Pod, there: Node, *shown: str, held: tuple[Pod, ...] = ()) -> Row:
+    """Return what is shown of each device of a node with these pods."""
+    return pending, there, held, shown
+
+
+ROWS: dict[str, Row] = {
+    "free": row(asking(), having("node1", 1), "free"),
+    "held": row(asking(), having("node1", 1), "held", held=(holder("0"),)),
+    "held by a pod that shares, with enough memory left": row(
+        asking(memory=1000, exclusive="false"), having("node1", 40000), "free", held=(holder("0", count=1, **SHARED),)
     ),
-    "held by a pod that shares, with too little memory left": (
+    "held by a pod that shares, with too little memory left": row(
         asking(memory=20000, exclusive="false"),
         having("node1", 40000),
-        (holder("0", count=1, **SHARED),),
-        ("unsuitable: 10000 MiB of its memory are free",),
+        "unsuitable: 10000 MiB of its memory are free",
+        held=(holder("0", count=1, **SHARED),),
     ),
-    "too small": (asking(memory=8192), having("node1", 4096), (), ("unsuitable: it has 4096 MiB",)),
-    "of another type": (asking(type="H100"), having("node1", 1), (), ('unsuitable: its model is "NVIDIA A100"',)),
-    "divided": (
+    "too small": row(asking(memory=8192), having("node1", 4096), "unsuitable: it has 4096 MiB"),
+    "of another type": row(asking(type="H100"), having("node1", 1), 'unsuitable: its model is "NVIDIA A100"'),
+    "divided": row(
         asking(),
         node(inventory=Inventory((Device(0, None, ("MIG-11111111-0000-0000-0000-000000000001",)),))),
-        (),
-        ("unsuitable: it is divided into MIG devices",),
+        "unsuitable: it is divided into MIG devices",
     ),
-    "utilized": (
-        asking(),
-        having("node1", 1, readings={0: DeviceReading(utilization=95)}),
-        (),
-        ("unsuitable: 95 % utilized",),
+    "utilized": row(
+        asking(), having("node1", 1, readings={0: DeviceReading(utilization=95)}), "unsuitable: 95 % utilized"
     ),
-    "utilized, for an observer": (
-        asking(observer="true"),
-        having("node1", 1, readings={0: DeviceReading(utilization=95)}),
-        (),
-        ("free",),
+    "utilized, for an observer": row(
+        asking(observer="true"), having("node1", 1, readings={0: DeviceReading(utilization=95)}), "free"
     ),
-    "unhealthy": (
-        asking(),
-        having("node1", 1, readings={0: SICK}),
-        (),
-        ("unhealthy: its monitor reports it unhealthy",),
+    "unhealthy": row(asking(), having("node1", 1, readings={0: SICK}), "unhealthy: its monitor reports it unhealthy"),
+    "of a node whose monitor is silent": row(
+        asking(), having("node1", 1, stale=True), "unhealthy: the monitor of its node is silent"
     ),
-    "of a node whose monitor is silent": (
-        asking(),
-        having("node1", 1, stale=True),
-        (),
-        ("unhealthy: the monitor of its node is silent",),
-    ),
-    "of a device plugin, for a pod with a limit": (
+    "of a device plugin, for a pod with a limit": row(
         pod("a", None, owner=None, annotations=words(scheduling_strategy="best_fit"), gpu_limits=(("main", 1),)),
         having("node1", 1, advertised=1),
-        (),
-        (),
     ),
-    "of a device plugin that others use, for a pod without a limit": (
+    "of a device plugin that others use, for a pod without a limit": row(
         asking(),
         having("node1", 1, advertised=1),
-        (running("a", "node1", "0=node1:0", gpu_limits=(("main", 1),), resource_request=ResourceRequest({GPU: 1})),),
-        (
-            (
-                "unsuitable: GPUs of node1 are held by default/a of the device plugin's choice, "
-                "and it is unknown whether these are the pod's"
-            ),
+        "unsuitable: GPUs of node1 are held by default/a of the device plugin's choice, "
+        "and it is unknown whether these are the pod's",
+        held=(
+            running("a", "node1", "0=node1:0", gpu_limits=(("main", 1),), resource_request=ResourceRequest({GPU: 1})),
         ),
     ),
-    "of a node without an inventory": (asking(), node("node1"), (), ()),
+    "of a node without an inventory": row(asking(), node("node1")),
 }
 
 

@@ -21,6 +21,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Unschedulable
 from gpu_scheduler.core.refs import Owner
+from unit_tests.core.asking import words
 from unit_tests.core.build import PCI, bound, container, node, nodes, pod, visible
 
 GPU_0 = "GPU-00000000-0000-0000-0000-000000000000"
@@ -42,29 +43,15 @@ MAPS = [
 ]
 OWNERS = [None, Owner("StatefulSet", "a"), Owner("StatefulSet", "b")]
 EXTRAS = [
-    {},
-    {},
-    {},
-    {"agentaflow.gpu/sharing": "any"},
-    {"agentaflow.gpu/observer": "true"},
-    {"agentaflow.gpu/keep-env": "true"},
-    {"agentaflow.gpu/start": "together"},
-    {"agentaflow.gpu/start": "together"},
+    *({}, {}, {}, words(sharing="any"), words(observer="true"), words(keep_env="true")),
+    *(words(start="together"), words(start="together")),
 ]
 # Annotations of pods without a map.
 COUNT_REQUESTS = [
-    {"agentaflow.gpu/count": "1"},
-    {"agentaflow.gpu/count": "2", "agentaflow.gpu/scheduling-strategy": "best_fit"},
-    {"agentaflow.gpu/count": "1", "agentaflow.gpu/memory": "8192", "agentaflow.gpu/scheduling-strategy": "priority"},
-    *[
-        {
-            "agentaflow.gpu/count": "1",
-            "agentaflow.gpu/memory": size,
-            "agentaflow.gpu/exclusive": "false",
-            "agentaflow.gpu/scheduling-strategy": "round_robin",
-        }
-        for size in ("2048", "4096", "4097")
-    ],
+    words(count=1),
+    words(count=2, scheduling_strategy="best_fit"),
+    words(count=1, memory=8192, scheduling_strategy="priority"),
+    *(words(count=1, memory=size, exclusive="false", scheduling_strategy="round_robin") for size in (2048, 4096, 4097)),
 ]
 NUMBER = st.integers(0, 5)
 # Map and annotations. A pod whose name has no number takes any line of its map.
@@ -340,7 +327,7 @@ class LedgerMachine(RuleBasedStateMachine):
         parts = [value for value in self.api.values() if value.bound and not value.finished and is_part(value)]
         for name in ("node1", "node2"):
             for device in PARTS:
-                taken = [memory(each) for each in parts if each.node == name and device in devices(each)]
+                taken = [each.request.count.memory for each in parts if each.node == name and device in devices(each)]
                 assert sum(taken) <= 8192
 
     @invariant()
@@ -366,11 +353,6 @@ def index(value: Pod) -> int | None:
 def is_part(value: Pod) -> bool:
     """Whether a strategy placed the pod and it holds a part of its devices."""
     return value.request.line is None and not value.request.count.exclusive
-
-
-def memory(value: Pod) -> int:
-    """Return the memory in MiB that the pod requests of each device."""
-    return value.request.count.memory
 
 
 def one_of(among: Iterable[str], number: int) -> str:

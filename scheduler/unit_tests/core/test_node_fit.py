@@ -41,110 +41,69 @@ PART: dict[str, Any] = {"count": 1, "memory": 3000, "exclusive": "false"}
 SHARING: dict[str, Any] = {"sharing": "any"}
 
 Row = tuple[Node, tuple[Pod, ...], dict[str, Any], str]
-# The node, its pods, the new pod's request, and the expected devices or reason.
+
+
+def row(there: Node, expected: str, *pods: Pod, **request: Any) -> Row:
+    """Return the devices, or the reason, that a new pod with this request gets on a node with these pods."""
+    return there, pods, request, expected
+
+
 DEVICES: dict[str, Row] = {
-    "a device of an idle node": (having(), (), {}, "0"),
-    "a device that a map names is held": (having("node1", 1), (pinned("0"),), {}, "NotEnoughGpus"),
-    "a device that a container sets itself is held": (
+    "a device of an idle node": row(having(), "0"),
+    "a device that a map names is held": row(having("node1", 1), "NotEnoughGpus", pinned("0")),
+    "a device that a container sets itself is held": row(
         having("node1", 1),
-        (running("a", "node1", None, annotations=KEEP, containers=(container((visible("0"), PCI)),)),),
-        {},
         "NotEnoughGpus",
+        running("a", "node1", None, annotations=KEEP, containers=(container((visible("0"), PCI)),)),
     ),
-    "another device is free": (having("node1", 1, 1), (pinned("0"),), {}, "1"),
-    "all devices on one node": (having("node1", 1, 1, 1), (pinned("1"),), {"count": 2}, "0,2"),
-    "not enough on one node": (having("node1", 1, 1, 1), (pinned("1"),), {"count": 3}, "NotEnoughGpus"),
-    "an observer keeps no device from others": (
-        having("node1", 1),
-        (pinned("0", annotations=words(observer="true")),),
-        {},
-        "0",
+    "another device is free": row(having("node1", 1, 1), "1", pinned("0")),
+    "all devices on one node": row(having("node1", 1, 1, 1), "0,2", pinned("1"), count=2),
+    "not enough on one node": row(having("node1", 1, 1, 1), "NotEnoughGpus", pinned("1"), count=3),
+    "an observer keeps no device from others": row(
+        having("node1", 1), "0", pinned("0", annotations=words(observer="true"))
     ),
-    "an observer may have a held device": (having("node1", 1), (pinned("0"),), {"observer": "true"}, "0"),
-    "an observer may have a busy device": (
-        having("node1", 1, readings={0: DeviceReading(1, 100)}),
-        (),
-        {"observer": "true", "memory": 1},
-        "0",
+    "an observer may have a held device": row(having("node1", 1), "0", pinned("0"), observer="true"),
+    "an observer may have a busy device": row(
+        having("node1", 1, readings={0: DeviceReading(1, 100)}), "0", observer="true", memory=1
     ),
-    "enough memory": (having("node1", 8192), (), {"memory": 8192}, "0"),
-    "more memory than enough devices have": (
-        having("node1", 9000, 1),
-        (),
-        {"count": 2, "memory": 2},
-        "InsufficientGpuMemory",
+    "enough memory": row(having("node1", 8192), "0", memory=8192),
+    "more memory than enough devices have": row(having("node1", 9000, 1), "InsufficientGpuMemory", count=2, memory=2),
+    "no memory of a device of unknown size": row(having("node1", None, readings={0: DeviceReading(used=7)}), "0"),
+    "memory that another process uses": row(
+        having("node1", 8192, readings={0: DeviceReading(used=1)}), "NotEnoughGpus", memory=8192
     ),
-    "no memory of a device of unknown size": (having("node1", None, readings={0: DeviceReading(used=7)}), (), {}, "0"),
-    "memory that another process uses": (
-        having("node1", 8192, readings={0: DeviceReading(used=1)}),
-        (),
-        {"memory": 8192},
-        "NotEnoughGpus",
+    "shared: the rest of a shared device": row(having("node1", 8000), "0", holder("0", **PART), **PART),
+    "exclusive: not beside pods that share": row(
+        having("node1", 8000), "NotEnoughGpus", holder("0", **PART), memory=3000
     ),
-    "shared: the rest of a shared device": (having("node1", 8000), (holder("0", **PART),), PART, "0"),
-    "exclusive: not beside pods that share": (
-        having("node1", 8000),
-        (holder("0", **PART),),
-        {"memory": 3000},
-        "NotEnoughGpus",
+    "shared: used memory counts where it is more than the requested memory": row(
+        having("node1", 8000, readings={0: DeviceReading(used=5001)}), "NotEnoughGpus", holder("0", **PART), **PART
     ),
-    "shared: used memory counts where it is more than the requested memory": (
-        having("node1", 8000, readings={0: DeviceReading(used=5001)}),
-        (holder("0", **PART),),
-        PART,
-        "NotEnoughGpus",
+    "shared: requested and used memory are not added": row(
+        having("node1", 8000, readings={0: DeviceReading(used=5000)}), "0", holder("0", **PART), **PART
     ),
-    "shared: requested and used memory are not added": (
-        having("node1", 8000, readings={0: DeviceReading(used=5000)}),
-        (holder("0", **PART),),
-        PART,
-        "0",
+    "sharing any: with another pod of sharing any": row(
+        having("node1", 8000), "0", pinned("0", annotations=words(**SHARING)), **SHARING
     ),
-    "sharing any: with another pod of sharing any": (
-        having("node1", 8000),
-        (pinned("0", annotations=words(**SHARING)),),
-        SHARING,
-        "0",
+    "utilization up to the goal": row(having("node1", 1, readings={0: DeviceReading(0, 80)}), "0"),
+    "a degraded device": row(having("node1", 1, readings={0: DeviceReading(health=Health.DEGRADED)}), "0"),
+    "a device beside an unhealthy one": row(
+        having("node1", 1, 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}), "1"
     ),
-    "utilization up to the goal": (having("node1", 1, readings={0: DeviceReading(0, 80)}), (), {}, "0"),
-    "a degraded device": (having("node1", 1, readings={0: DeviceReading(health=Health.DEGRADED)}), (), {}, "0"),
-    "a device beside an unhealthy one": (
-        having("node1", 1, 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}),
-        (),
-        {},
-        "1",
+    "an unhealthy device that is held: health is not the only reason": row(
+        having("node1", 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}), "NotEnoughGpus", pinned("0")
     ),
-    "an unhealthy device that is held: health is not the only reason": (
-        having("node1", 1, readings={0: DeviceReading(health=Health.UNHEALTHY)}),
-        (pinned("0"),),
-        {},
-        "NotEnoughGpus",
+    "a device with MIG devices": row(node(inventory=Inventory((Device(0, UUIDS[0], (MIG_DEVICE,)), Device(1)))), "1"),
+    "a device of the type": row(having("node1", model="NVIDIA A100-SXM4"), "0", type="a100"),
+    "devices of unknown type": row(node(inventory=counted(2)), "GpuNotFound", type="A100"),
+    "a held device by another name": row(
+        node(inventory=Inventory((Device(0, UUIDS[0]), Device(1, UUIDS[1])))), "1", pinned(UUIDS[0])
     ),
-    "a device with MIG devices": (
-        node(inventory=Inventory((Device(0, UUIDS[0], (MIG_DEVICE,)), Device(1)))),
-        (),
-        {},
-        "1",
+    "devices that may be held by another, unknown name": row(
+        node(inventory=counted(2)), "NotEnoughGpus", pinned(UUIDS[0])
     ),
-    "a device of the type": (having("node1", model="NVIDIA A100-SXM4"), (), {"type": "a100"}, "0"),
-    "devices of unknown type": (node(inventory=counted(2)), (), {"type": "A100"}, "GpuNotFound"),
-    "a held device by another name": (
-        node(inventory=Inventory((Device(0, UUIDS[0]), Device(1, UUIDS[1])))),
-        (pinned(UUIDS[0]),),
-        {},
-        "1",
-    ),
-    "devices that may be held by another, unknown name": (
-        node(inventory=counted(2)),
-        (pinned(UUIDS[0]),),
-        {},
-        "NotEnoughGpus",
-    ),
-    "devices that may be held, for an observer": (
-        node(inventory=Inventory((Device(0, UUIDS[0]),))),
-        (pinned(UUIDS[2]),),
-        {"observer": "true"},
-        "0",
+    "devices that may be held, for an observer": row(
+        node(inventory=Inventory((Device(0, UUIDS[0]),))), "0", pinned(UUIDS[2]), observer="true"
     ),
 }
 

@@ -18,11 +18,6 @@ def only(aspect: Aspect) -> frozenset[NodeChanged]:
     return frozenset({NodeChanged("a", aspect)})
 
 
-def test_a_heartbeat_requeues_no_pod() -> None:
-    """A Node object without a change that a placement depends on is no cluster event."""
-    assert frozenset() == nodes(Node("a")).apply(Node("a"))
-
-
 TAINT = Taint("gpu", "", "NoSchedule")
 OLD = Node("a", alias="old")
 CHANGES = {
@@ -51,21 +46,18 @@ def test_a_change_requeues_the_pods_that_wait_for_it(changed: Node, expected: fr
     assert expected == nodes(OLD).apply(changed)
 
 
-HEALTH_READINGS = (DeviceReading(used=9, health=Health.UNHEALTHY), DeviceReading(used=9, health=Health.HEALTHY))
+ILL, WELL = (replace(OLD, readings={0: DeviceReading(9, 9, health)}) for health in (Health.UNHEALTHY, Health.HEALTHY))
+SAME_LOAD = {
+    "a heartbeat": (Node("a"), Node("a"), frozenset()),
+    "the same readings": (WELL, replace(WELL), frozenset()),
+    "a device that becomes healthy": (ILL, WELL, only(Aspect.HEALTH)),
+}
 
 
-def test_a_device_that_becomes_healthy_requeues_the_pods_that_wait_for_health() -> None:
-    """The used memory is the same: there is no event for load."""
-    ill, well = (replace(OLD, readings={0: reading}) for reading in HEALTH_READINGS)
-
-    assert only(Aspect.HEALTH) == nodes(ill).apply(well)
-
-
-def test_the_same_readings_are_no_change() -> None:
-    """A monitor that writes the same readings again requeues no pod."""
-    assert frozenset() == nodes(replace(OLD, readings={0: DeviceReading(9, 9)})).apply(
-        replace(OLD, readings={0: DeviceReading(9, 9)})
-    )
+@pytest.mark.parametrize(("before", "after", "expected"), SAME_LOAD.values(), ids=SAME_LOAD)
+def test_what_has_not_changed_requeues_no_pod(before: Node, after: Node, expected: frozenset[NodeChanged]) -> None:
+    """Pods that wait for another aspect stay unschedulable: the used memory is the same."""
+    assert nodes(before).apply(after) == expected
 
 
 def test_nodes_with_a_device_plugin_are_counted() -> None:

@@ -26,113 +26,94 @@ def degraded(*devices: int) -> dict[int, DeviceReading]:
 
 
 Row = tuple[tuple[Strategy, ...], tuple[Node, ...], dict[str, Any], str, str]
-# The strategies, the nodes, the pod's request, its placement, and a part of the message.
+
+
+def row(strategies: tuple[Strategy, ...], place: str, why: str, *nodes: Node, **request: Any) -> Row:
+    """Return the placement of a pod with this request by these strategies, and a part of its message."""
+    return strategies, nodes, request, place, why
+
+
 PREFERRED: dict[str, Row] = {
-    "least_utilized takes the node with idle devices": (
+    "least_utilized takes the node with idle devices": row(
         (LEAST,),
-        (having("node1", readings=load(9, 9, 9, 9)), having("node2", readings=load(9, 5, 9, 9))),
-        {},
         "node2:1",
         "5 % utilized, the least",
+        having("node1", readings=load(9, 9, 9, 9)),
+        having("node2", readings=load(9, 5, 9, 9)),
     ),
-    "least_utilized adds up the devices that it would take": (
+    "least_utilized adds up the devices that it would take": row(
         (LEAST,),
-        (having("node1", readings=load(1, 30, 30, 30)), having("node2", readings=load(10, 12, 30, 30))),
-        {"count": 2},
         "node2:0,1",
         "22 % utilized, the least",
+        having("node1", readings=load(1, 30, 30, 30)),
+        having("node2", readings=load(10, 12, 30, 30)),
+        count=2,
     ),
-    "best_fit takes the device with the least memory that is enough": (
+    "best_fit takes the device with the least memory that is enough": row(
         (BEST,),
-        (having("node1", 81920, 24576), having("node2", 16384, 40960)),
-        {"memory": 20000},
         "node1:1",
         "24576 MiB free, the least that fits",
+        having("node1", 81920, 24576),
+        having("node2", 16384, 40960),
+        memory=20000,
     ),
-    "best_fit counts memory that other processes use": (
+    "best_fit counts memory that other processes use": row(
         (BEST,),
-        (having("node1", 40960), having("node2", 40960, readings=load(0, used=9000))),
-        {"memory": 20000},
         "node2:0",
         "31960 MiB free, the least that fits",
+        having("node1", 40960),
+        having("node2", 40960, readings=load(0, used=9000)),
+        memory=20000,
     ),
-    "best_fit keeps nodes whole": (
+    "best_fit keeps nodes whole": row(
         (BEST,),
-        (having("node1", 8000, 8000, 8000), having("node2", 8000, 8000)),
-        {},
         "node2:0",
         "1 GPU of the node left over, the fewest",
+        having("node1", 8000, 8000, 8000),
+        having("node2", 8000, 8000),
     ),
-    "priority takes the device with the most memory": (
+    "priority takes the device with the most memory": row(
         (PRIORITY,),
-        (having("node1", 81920, 24576), having("node2", 16384, 40960)),
-        {"memory": 20000},
         "node1:0",
         "81920 MiB free, the most",
+        having("node1", 81920, 24576),
+        having("node2", 16384, 40960),
+        memory=20000,
     ),
-    "priority takes the node with the most devices left": (
+    "priority takes the node with the most devices left": row(
         (PRIORITY,),
-        (having("node1", 8000, 8000), having("node2", 8000, 8000, 8000)),
-        {},
         "node2:0",
         "2 GPUs of the node left over, the most",
+        having("node1", 8000, 8000),
+        having("node2", 8000, 8000, 8000),
     ),
-    "round_robin begins with the first node": (
-        (ROUND,),
-        (having("node2"), having("node1")),
-        {},
-        "node1:0",
-        "the first by name",
+    "round_robin begins with the first node": row(
+        (ROUND,), "node1:0", "the first by name", having("node2"), having("node1")
     ),
-    "every strategy takes degraded devices of a node last": (
+    "every strategy takes degraded devices of a node last": row(
+        ALL, "node1:1", "", having("node1", 8000, 8000, readings=degraded(0))
+    ),
+    "every strategy takes degraded devices of several nodes last": row(
         ALL,
-        (having("node1", 8000, 8000, readings=degraded(0)),),
-        {},
-        "node1:1",
-        "",
-    ),
-    "every strategy takes degraded devices of several nodes last": (
-        ALL,
-        (having("node1", 8000, 8000, readings=degraded(0)), having("node2", 8000, 8000, 9000)),
-        {"count": 2},
         "node2:",
         "0 degraded GPUs, the fewest",
+        having("node1", 8000, 8000, readings=degraded(0)),
+        having("node2", 8000, 8000, 9000),
+        count=2,
     ),
-    "every strategy takes a degraded device if there is no other": (
-        ALL,
-        (having("node1", 8000, readings=degraded(0)),),
-        {},
-        "node1:0",
-        "",
+    "every strategy takes a degraded device if there is no other": row(
+        ALL, "node1:0", "", having("node1", 8000, readings=degraded(0))
     ),
-    "every strategy sorts numbers in names as numbers": (
-        ALL,
-        (having("node10"), having("node9"), having("node2")),
-        {},
-        "node2:0",
-        "the first by name",
+    "every strategy sorts numbers in names as numbers": row(
+        ALL, "node2:0", "the first by name", having("node10"), having("node9"), having("node2")
     ),
-    "every strategy sorts two names with equal numbers": (
-        ALL,
-        (having("node02"), having("node2")),
-        {},
-        "node02:0",
-        "the first by name",
+    "every strategy sorts two names with equal numbers": row(
+        ALL, "node02:0", "the first by name", having("node02"), having("node2")
     ),
-    "one node alone": ((LEAST,), (having(),), {}, "node1:0", "0 % utilized, the only node that fits"),
-    "one node alone, by memory": (
-        (BEST, PRIORITY),
-        (having(),),
-        {},
-        "node1:0",
-        "40960 MiB free, the only node that fits",
-    ),
-    "equal nodes": (
-        (LEAST,),
-        (having("node1"), having("node2")),
-        {},
-        "node1:0",
-        "0 % utilized, the first by name of those alike",
+    "one node alone": row((LEAST,), "node1:0", "0 % utilized, the only node that fits", having()),
+    "one node alone, by memory": row((BEST, PRIORITY), "node1:0", "40960 MiB free, the only node that fits", having()),
+    "equal nodes": row(
+        (LEAST,), "node1:0", "0 % utilized, the first by name of those alike", having("node1"), having("node2")
     ),
 }
 ROWS = [

@@ -69,82 +69,66 @@ TWO_LABELLED = tuple(
     objects.node(name, annotations=GPUS, labels={"gpu-node-name": "twice"}) for name in ("node8", "node9")
 )
 
-CASES: dict[str, tuple[str, list[Any], dict[str, Any], list[tuple[str, str, str]]]] = {
-    "everything fits": (stateful_set("0=node1:0\n"), [], {}, []),
-    "an unknown node, also of a spare line": (
-        stateful_set("0=node1:0\n1=node7:0\n"),
-        [],
-        {},
-        [("error", "NodeNotFound", "1=node7:0")],
+Found = tuple[str, str, str]
+Case = tuple[str, list[Any], dict[str, Any], list[Found]]
+
+
+def case(text: str, *found: Found, pods: list[Any] | None = None, **more: Any) -> Case:
+    """Return what is found in a text, in a cluster with these pods and what else it has."""
+    return text, pods or [], more, [*found]
+
+
+CASES: dict[str, Case] = {
+    "everything fits": case(stateful_set("0=node1:0\n")),
+    "an unknown node, also of a spare line": case(
+        stateful_set("0=node1:0\n1=node7:0\n"), ("error", "NodeNotFound", "1=node7:0")
     ),
-    "each unknown node once": (
+    "each unknown node once": case(
         stateful_set("0=a:0\n1=a:1\n2=b:0\n", "replicas: 3\n"),
-        [],
-        {},
-        [("error", "NodeNotFound", "0=a:0"), ("error", "NodeNotFound", "2=b:0")],
+        ("error", "NodeNotFound", "0=a:0"),
+        ("error", "NodeNotFound", "2=b:0"),
     ),
-    "an ambiguous alias": (
-        stateful_set("0=twice:0\n"),
-        [],
-        {"nodes": TWO_LABELLED},
-        [("error", "NodeAmbiguous", "0=twice:0")],
+    "an ambiguous alias": case(
+        stateful_set("0=twice:0\n"), ("error", "NodeAmbiguous", "0=twice:0"), nodes=TWO_LABELLED
     ),
-    "an unknown device": (stateful_set("0=node1:4\n"), [], {}, [("error", "GpuNotFound", "0=node1:4")]),
-    "a device that another holds": (
-        stateful_set("0=node1:0\n", name="other"),
-        TRAIN,
-        {},
-        [("warning", "GpuHeld", "0=node1:0")],
+    "an unknown device": case(stateful_set("0=node1:4\n"), ("error", "GpuNotFound", "0=node1:4")),
+    "a device that another holds": case(
+        stateful_set("0=node1:0\n", name="other"), ("warning", "GpuHeld", "0=node1:0"), pods=TRAIN
     ),
-    "a node that is cordoned": (
+    "a node that is cordoned": case(
         stateful_set("0=shut:0\n"),
-        [],
-        {"nodes": (objects.node("shut", unschedulable=True, annotations=GPUS),)},
-        [("error", "NodeUnschedulable", "0=shut:0")],
+        ("error", "NodeUnschedulable", "0=shut:0"),
+        nodes=(objects.node("shut", unschedulable=True, annotations=GPUS),),
     ),
-    "more devices than the namespace may ever hold": (
+    "more devices than the namespace may ever hold": case(
         pod(template(None, annotations='agentaflow.gpu/count: "2"\n')),
-        [],
-        {"limits": "ml: devices=1"},
-        [("error", "QuotaExceeded", "name: train-0")],
+        ("error", "QuotaExceeded", "name: train-0"),
+        limits="ml: devices=1",
     ),
-    "more devices than the namespace may hold now": (
+    "more devices than the namespace may hold now": case(
         pod(template(None, annotations='agentaflow.gpu/count: "1"\n')),
-        SERVE,
-        {"limits": "ml: devices=1"},
-        [("warning", "QuotaExceeded", "name: train-0")],
+        ("warning", "QuotaExceeded", "name: train-0"),
+        pods=SERVE,
+        limits="ml: devices=1",
     ),
-    "what runs already": (stateful_set(STRAIGHT, "replicas: 2\n"), TRAIN, {}, []),
-    "lines that swap devices": (
-        stateful_set(SWAPPED, "replicas: 2\n"),
-        TRAIN,
-        {},
-        [("error", "RolloutDeadlock", "spec:")],
+    "what runs already": case(stateful_set(STRAIGHT, "replicas: 2\n"), pods=TRAIN),
+    "lines that swap devices": case(
+        stateful_set(SWAPPED, "replicas: 2\n"), ("error", "RolloutDeadlock", "spec:"), pods=TRAIN
     ),
-    "lines that swap devices, and pods that are deleted by hand": (
-        stateful_set(SWAPPED, "replicas: 2\nupdateStrategy: {type: OnDelete}\n"),
-        TRAIN,
-        {},
-        [],
+    "lines that swap devices, and pods that are deleted by hand": case(
+        stateful_set(SWAPPED, "replicas: 2\nupdateStrategy: {type: OnDelete}\n"), pods=TRAIN
     ),
-    "lines that move to free devices": (stateful_set("0=node1:0\n1=node1:2\n", "replicas: 2\n"), TRAIN, {}, []),
-    "a Deployment whose new map names the old device, with a line to spare": (
+    "lines that move to free devices": case(stateful_set("0=node1:0\n1=node1:2\n", "replicas: 2\n"), pods=TRAIN),
+    "a Deployment whose new map names the old device, with a line to spare": case(
         controller("Deployment", template("0=node1:0\n1=node1:0\n"), ONE, name="serve"),
-        SERVE,
-        {},
-        [("error", "RolloutDeadlock", "spec:")],
+        ("error", "RolloutDeadlock", "spec:"),
+        pods=SERVE,
     ),
-    "a Deployment whose new map names another device": (
-        controller("Deployment", template("0=node1:3\n1=node1:2\n"), ONE, name="serve"),
-        SERVE,
-        {},
-        [],
+    "a Deployment whose new map names another device": case(
+        controller("Deployment", template("0=node1:3\n1=node1:2\n"), ONE, name="serve"), pods=SERVE
     ),
-    "a claim that its StatefulSet makes": (
-        stateful_set("0=node1:0\n", "volumeClaimTemplates: [{metadata: {name: data}}]\n"),
-        [],
-        {},
-        [],
+    "a claim that its StatefulSet makes": case(
+        stateful_set("0=node1:0\n", "volumeClaimTemplates: [{metadata: {name: data}}]\n")
     ),
 }
 
@@ -152,7 +136,7 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], list[tuple[str, str, str]
 @pytest.mark.promise("lint-5")
 @pytest.mark.parametrize(("text", "pods", "more", "expected"), CASES.values(), ids=CASES)
 def test_the_scheduler_s_own_decision_is_the_finding(
-    text: str, pods: list[Any], more: dict[str, Any], expected: list[tuple[str, str, str]]
+    text: str, pods: list[Any], more: dict[str, Any], expected: list[Found]
 ) -> None:
     """An error if no waiting helps, a warning if it passes when others end."""
     assert shown(live(text, *pods, **more), text) == expected
