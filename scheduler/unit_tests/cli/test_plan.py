@@ -89,11 +89,8 @@ def pod(
 def replica(where: str, devices: str, annotations: dict[str, str] | None = None) -> Object:
     """Return the pod of a Deployment, which asks for a count."""
     owner = "web-6c8f9d7b54"
-    made = {
-        "owner": ("ReplicaSet", owner),
-        "generate_name": f"{owner}-",
-        "annotations": {**COUNT, **(annotations or {})},
-    }
+    given = {**COUNT, **(annotations or {})}
+    made: dict[str, Any] = {"owner": ("ReplicaSet", owner), "generate_name": f"{owner}-", "annotations": given}
     return pod(f"{owner}-bbbbb", where, devices, text=None, **made)
 
 

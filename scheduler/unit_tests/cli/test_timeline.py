@@ -124,6 +124,12 @@ def entry_of(given: EventText) -> Entry:
     return entry
 
 
+def logged(given: dict[str, Any]) -> Entry:
+    entry = from_log(given, "r")
+    assert entry is not None
+    return entry
+
+
 PODS: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
     "a bound pod": (assigned(5), [(What.BOUND, "node1", ("0", "1"), None, "")]),
     "a bound pod that says why": (
@@ -231,18 +237,15 @@ ROWS: dict[str, tuple[list[Entry], list[tuple[Any, ...]]]] = {
     ),
     "two pods of one name are bound, and each has its log line": (
         [
-            *(entry for entry in (from_event(BOUND), from_log(BOUND_LINE, "r")) if entry),
+            entry_of(BOUND),
+            logged(BOUND_LINE),
             entry_of(replace(BOUND, uid="u-2", times=(text(30),))),
-            *(entry for entry in (from_log({**BOUND_LINE, "timestamp": text(29)}, "r"),) if entry),
+            logged({**BOUND_LINE, "timestamp": text(29)}),
         ],
         [(4.9, "index 0", 1, "event,log"), (29, "index 0", 1, "event,log")],
     ),
     "a log line of another node, and one of another hour": (
-        [
-            entry_of(BOUND),
-            *(entry for entry in (from_log({**BOUND_LINE, "node": "node2"}, "r"),) if entry),
-            *(entry for entry in (from_log({**BOUND_LINE, "timestamp": text(4000)}, "r"),) if entry),
-        ],
+        [entry_of(BOUND), logged({**BOUND_LINE, "node": "node2"}), logged({**BOUND_LINE, "timestamp": text(4000)})],
         [(4.9, "", 1, "log"), (5, "index 0", 1, "event"), (4000, "", 1, "log")],
     ),
 }

@@ -16,7 +16,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import Owner
 from unit_tests.core.asking import asking
-from unit_tests.core.build import bound, decided, isolated, node, nodes, pod, running
+from unit_tests.core.build import POLICY, bound, decided, isolated, ledger, node, nodes, pod, running
 
 A, B = (f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "ab")
 POOL = "gpu.nvidia.com", "node1"
@@ -45,16 +45,19 @@ def claims_with(*claims: AllocatedClaim, slices: Iterable[DeviceSlice] = (PUBLIS
     return found
 
 
+def ledger_of(claims: AllocatedClaims | None = None, *pods: Pod, policy: Policy | None = None) -> Ledger:
+    """Return a ledger of one node, these claims and these pods."""
+    held = ledger(policy=policy or POLICY, known=nodes(NODE))
+    for uid, holds in claims or ():
+        held.apply_claim(uid, holds)
+    for each in pods:
+        held.apply(each)
+    return held
+
+
 def decide_beside(claims: AllocatedClaims, asker: Pod, *others: Pod, policy: Policy | None = None) -> Decision | None:
     """Decide on a pod in a cluster with one node, these claims and these pods."""
-    known = nodes(NODE)
-    ledger = Ledger(policy or Policy())
-    ledger.apply_node(NODE)
-    for uid, holds in claims:
-        ledger.apply_claim(uid, holds)
-    for other in others:
-        ledger.apply(other)
-    return decided(asker, ledger, known, policy or Policy())
+    return decided(asker, ledger_of(claims, *others, policy=policy), nodes(NODE), policy or POLICY)
 
 
 REFUSED = {
@@ -154,22 +157,16 @@ def test_of_many_claims_three_are_named() -> None:
 @pytest.mark.promise("isolate-6")
 def test_a_claim_holds_after_its_pod_is_gone_until_its_allocation_is_cleared() -> None:
     """The kubelet may not have released the device before."""
-    claims = claims_with(OURS)
-    ledger = Ledger(Policy())
-    ledger.apply_node(NODE)
-    holder = placed()
-    ledger.apply_claim(OURS.uid, claims.apply(OURS))
-    ledger.apply(holder)
+    claims, holder = claims_with(OURS), placed()
+    held = ledger_of(claims, holder)
 
-    ledger.forget(holder.ref.uid)
-    assert [each.holder for each in ledger.devices.rivals("node1", "0")] == [f"ResourceClaim default/{OURS.name}"]
+    held.forget(holder.ref.uid)
+    assert [each.holder for each in held.devices.rivals("node1", "0")] == [f"ResourceClaim default/{OURS.name}"]
 
-    freed = ledger.apply_claim(OURS.uid, claims.apply(replace(OURS, devices=())))
+    freed = held.apply_claim(OURS.uid, claims.apply(replace(OURS, devices=())))
     assert DeviceChanged("node1", "0") in freed
-    assert ledger.devices.rivals("node1", "0") == ()
-    empty = Ledger(Policy())
-    empty.apply_node(NODE)
-    assert ledger.differences(empty) == 0
+    assert held.devices.rivals("node1", "0") == ()
+    assert held.differences(ledger_of()) == 0
 
 
 def test_a_device_stays_held_while_its_slice_is_gone() -> None:
@@ -193,13 +190,10 @@ def test_a_device_that_no_slice_has_shown_may_be_any_of_its_node() -> None:
 
 def test_a_claim_counts_against_no_limit_of_its_namespace() -> None:
     """Its pods count."""
-    ledger = Ledger(Policy())
-    ledger.apply_node(NODE)
-    for uid, holds in claims_with(OURS):
-        ledger.apply_claim(uid, holds)
+    devices = ledger_of(claims_with(OURS)).devices
 
-    assert ledger.devices.usage.used("default") == 0
-    assert ledger.devices.newest() is None
+    assert devices.usage.used("default") == 0
+    assert devices.newest() is None
 
 
 CONFLICTS = {
@@ -212,23 +206,12 @@ CONFLICTS = {
 @pytest.mark.parametrize(("claim", "holder", "number"), CONFLICTS.values(), ids=CONFLICTS)
 def test_a_pod_and_a_claim_on_one_device_are_a_conflict(claim: AllocatedClaim, holder: Pod, number: int) -> None:
     """They are reported once."""
-    ledger = Ledger(Policy())
-    ledger.apply_node(NODE)
-    for uid, holds in claims_with(claim):
-        ledger.apply_claim(uid, holds)
-    ledger.apply(holder)
-
-    assert len(ledger.conflicts()) == number
+    assert len(ledger_of(claims_with(claim), holder).conflicts()) == number
 
 
 def test_two_claims_on_one_device_are_no_conflict_of_ours() -> None:
     """No pod of ours has the device."""
-    ledger = Ledger(Policy())
-    ledger.apply_node(NODE)
-    for uid, holds in claims_with(OTHERS, OURS):
-        ledger.apply_claim(uid, holds)
-
-    assert ledger.conflicts() == ()
+    assert ledger_of(claims_with(OTHERS, OURS)).conflicts() == ()
 
 
 def test_claims_of_a_pool_are_found_when_its_slices_change() -> None:

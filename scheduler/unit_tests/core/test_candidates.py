@@ -21,9 +21,9 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.strategies import candidates
-from unit_tests.core import naive_placement
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import bound, node, running
+from unit_tests.core.naive_placement import BoundPod, NaiveCluster, PodRequest
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.cluster_events import ClusterEvent
@@ -70,7 +70,7 @@ def some_node(draw: st.DrawFn) -> Node:
 
 
 REQUESTS = st.builds(
-    naive_placement.PodRequest,
+    PodRequest,
     st.builds(
         CountRequest,
         count=st.sampled_from([1, 1, 1, 2, 3]),
@@ -88,7 +88,7 @@ REQUESTS = st.builds(
 
 
 @st.composite
-def some_request(draw: st.DrawFn) -> naive_placement.PodRequest:
+def some_request(draw: st.DrawFn) -> PodRequest:
     """Draw a request whose parts agree: a shared one states its memory, and a limit is as large as the count."""
     pod_request = draw(REQUESTS)
     request = pod_request.request
@@ -97,7 +97,7 @@ def some_request(draw: st.DrawFn) -> naive_placement.PodRequest:
     return replace(pod_request, request=request, limit=pod_request.limit * request.count)
 
 
-def pod_of(pod_request: naive_placement.PodRequest, name: str) -> Pod:
+def pod_of(pod_request: PodRequest, name: str) -> Pod:
     """Return the pod with this request."""
     request = pod_request.request
     given: dict[str, object] = {
@@ -134,16 +134,16 @@ class CandidatesMachine(RuleBasedStateMachine):
         self.sharing = sharing
         self.state = ClusterState(policy=Policy(sharing=sharing))
         self.nodes: dict[str, Node] = {}
-        self.bound_pods: dict[str, naive_placement.BoundPod] = {}
+        self.bound_pods: dict[str, BoundPod] = {}
         self.pods: dict[str, Pod] = {}
-        self.waiting: dict[str, tuple[naive_placement.PodRequest, str, Wait]] = {}
+        self.waiting: dict[str, tuple[PodRequest, str, Wait]] = {}
         self.created = 0
         for each in first:
             self.apply_node(each)
 
     @property
-    def model(self) -> naive_placement.NaiveCluster:
-        return naive_placement.NaiveCluster(tuple(self.nodes.values()), tuple(self.bound_pods.values()), self.sharing)
+    def model(self) -> NaiveCluster:
+        return NaiveCluster(tuple(self.nodes.values()), tuple(self.bound_pods.values()), self.sharing)
 
     def name(self) -> str:
         self.created += 1
@@ -164,7 +164,7 @@ class CandidatesMachine(RuleBasedStateMachine):
         self.check_events()
 
     @rule(pod_request=some_request(), confirmed=st.booleans())
-    def create_pod(self, pod_request: naive_placement.PodRequest, confirmed: bool) -> None:  # noqa: FBT001
+    def create_pod(self, pod_request: PodRequest, confirmed: bool) -> None:  # noqa: FBT001
         """Create a pod: it gets the model's placement, or waits with the model's reason."""
         pod, expected = pod_of(pod_request, self.name()), self.model.place(pod_request)
         decision = self.state.decide(pod)
@@ -182,13 +182,11 @@ class CandidatesMachine(RuleBasedStateMachine):
             self.state.ledger.apply(pod)
         self.bind(pod, pod_request, () if pod_request.observer else placement.devices, confirmed=confirmed)
 
-    def bind(
-        self, pod: Pod, pod_request: naive_placement.PodRequest, devices: tuple[str, ...], *, confirmed: bool
-    ) -> None:
+    def bind(self, pod: Pod, pod_request: PodRequest, devices: tuple[str, ...], *, confirmed: bool) -> None:
         name, request, node = pod.ref.name, pod_request.request, pod.node or ""
         number = self.created if confirmed else self.created + 10**6
         self.pods[name] = pod
-        self.bound_pods[name] = naive_placement.BoundPod(
+        self.bound_pods[name] = BoundPod(
             name,
             node,
             number,
@@ -228,7 +226,7 @@ class CandidatesMachine(RuleBasedStateMachine):
         at = f"2026-11-21T01:00:00.{self.created:06}Z"
         pod = running(name, where, f"0={where}:{device}", annotations=words(index=0, assigned_at=at))
         self.state.ledger.apply(pod)
-        pod_request = naive_placement.PodRequest(CountRequest(1), Strategy.BEST_FIT)
+        pod_request = PodRequest(CountRequest(1), Strategy.BEST_FIT)
         self.bind(pod, pod_request, (str(device),), confirmed=True)
 
     @rule(where=st.sampled_from(NAMES), cpu=st.integers(0, 3))
@@ -238,7 +236,7 @@ class CandidatesMachine(RuleBasedStateMachine):
         self.state.ledger.apply_foreign_pod(
             ForeignPod(PodRef("other", name, name), where, ResourceRequest({"cpu": cpu} if cpu else {}))
         )
-        self.bound_pods[name] = naive_placement.BoundPod(name, where, 0, cpu=cpu)
+        self.bound_pods[name] = BoundPod(name, where, 0, cpu=cpu)
         self.check_events()
 
     def check_events(self) -> None:

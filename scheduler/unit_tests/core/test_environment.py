@@ -10,7 +10,7 @@ from gpu_scheduler.core.filters.environment import BY_FIELD, conflict, missing_e
 from gpu_scheduler.core.pods.container_env import Container, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.pods.visible_devices import carried, devices_in, kept_devices
-from gpu_scheduler.core.reasons import Reason
+from gpu_scheduler.core.reasons import Reason, Unschedulable
 from tests.messages import says, text_of
 from unit_tests.core.build import FIELD_REF, KEEP, PCI, container, own, pod, visible
 
@@ -19,6 +19,13 @@ OTHER_GPU = "GPU-00000000-0000-0000-0000-000000000000"
 MIG = "MIG-41b3359c-e721-56e5-8009-12e5797ed514"
 EVERY = ",".join(map(str, range(1024)))
 """All indices of the largest inventory."""
+
+
+def conflict_of(given: Container, annotations: dict[str, str]) -> Unschedulable | None:
+    """Return what is wrong with a container of a pod of GPU 2."""
+    given_pod = pod("train-1", annotations=annotations, containers=(given,))
+    return conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
+
 
 KEPT = {
     "a number": ("7", ("7",)),
@@ -95,8 +102,7 @@ NOT_KEPT = {
 def test_any_other_value_is_a_conflict(value: str, kind: ContainerKind) -> None:
     """This holds in every kind of container and beside a valid value, because the last value is the effective one."""
     for env in ((visible(value), PCI), (visible("2"), PCI, visible(value)), (visible(value), PCI, visible("2"))):
-        given_pod = pod("train-1", annotations=KEEP, containers=(container(env, kind),))
-        unschedulable = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
+        unschedulable = conflict_of(container(env, kind), KEEP)
 
         assert kept_devices(value) is None
         assert unschedulable is not None
@@ -190,8 +196,7 @@ SENTENCES = {
 @pytest.mark.parametrize(("annotations", "entry", "said"), SENTENCES.values(), ids=SENTENCES)
 def test_a_conflict_names_its_remedy(annotations: dict[str, str], entry: EnvVar, said: tuple[str, ...]) -> None:
     """The message has "cannot", the value, the rule and an example; it names keep-env only where this is a remedy."""
-    given_pod = pod("train-1", annotations=annotations, containers=(container((entry,)),))
-    unschedulable = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
+    unschedulable = conflict_of(container((entry,)), annotations)
 
     assert unschedulable is not None
     says(unschedulable.message, *said)
@@ -200,8 +205,7 @@ def test_a_conflict_names_its_remedy(annotations: dict[str, str], entry: EnvVar,
 @pytest.mark.promise("gate-3")
 def test_a_conflict_of_a_debug_container_names_its_remedy() -> None:
     """keep-env is no remedy. A pod keeps its debug containers for ever, so a pod that waits with one is made anew."""
-    given_pod = pod("train-1", annotations=KEEP, containers=(container((visible("7"),), ContainerKind.EPHEMERAL),))
-    unschedulable = conflict(given_pod, given_pod.environment.containers[0], required_env("2"))
+    unschedulable = conflict_of(container((visible("7"),), ContainerKind.EPHEMERAL), KEEP)
 
     assert unschedulable is not None
     says(unschedulable.message, "EnvConflict", 'CUDA_VISIBLE_DEVICES="2"', '"main"', '"7"')
@@ -230,9 +234,7 @@ def test_our_own_reference_is_no_conflict() -> None:
     """This holds in every kind of container, with and without keep-env."""
     for kind in ContainerKind:
         for annotations in ({}, KEEP):
-            given_pod = pod("train-1", annotations=annotations, containers=(container((FIELD_REF, PCI), kind),))
-
-            assert conflict(given_pod, given_pod.environment.containers[0], required_env("2")) is None
+            assert conflict_of(container((FIELD_REF, PCI), kind), annotations) is None
 
 
 def test_a_pod_keeps_the_devices_of_its_containers() -> None:

@@ -20,11 +20,11 @@ from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSel
 from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
-from unit_tests.core import naive_placement
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import POLICY, claimed, container, device_id, ledger, node, nodes, pod, running
+from unit_tests.core.naive_placement import PodRequest
 from unit_tests.core.test_candidates import pod_of, some_node, some_request
-from unit_tests.core.test_node_fit_cache import HOLDERS, bind
+from unit_tests.core.test_node_fit_cache import HOLDERS, Holders, bind
 
 GPU = "nvidia.com/gpu"
 SICK = DeviceReading(health=Health.UNHEALTHY)
@@ -111,10 +111,7 @@ def test_each_device_of_a_node_has_a_row(
 
 @given(some_node(), HOLDERS, some_request(), st.sampled_from(Sharing))
 def test_the_free_devices_are_those_that_a_strategy_could_take(
-    node: Node,
-    holders: list[tuple[int, naive_placement.PodRequest]],
-    pod_request: naive_placement.PodRequest,
-    sharing: Sharing,
+    node: Node, holders: Holders, pod_request: PodRequest, sharing: Sharing
 ) -> None:
     """A row is computed from one device; the fit of the node from all of them."""
     state = ClusterState(node, policy=Policy(sharing=sharing))

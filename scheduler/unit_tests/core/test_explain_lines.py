@@ -136,49 +136,41 @@ def answer(device: str, use: DeviceUse, why: str = "", *holders: Holder, node: s
 
 
 ZERO, ONE, BOTH = (pod("train-0", f"0=node1:{devices}") for devices in ("0", "1", "0,1"))
+Shown = tuple[Pod, tuple[Pod, ...], Mapping[str, str], tuple[DeviceAnswer, ...]]
+
+
+def shown(
+    pending: Pod, *rows: DeviceAnswer, held: tuple[Pod, ...] = (), ends: Mapping[str, str] | None = None
+) -> Shown:
+    return pending, held, ends or {}, rows
+
+
 DEVICES = {
-    "free devices": (BOTH, (), {}, (answer("0", DeviceUse.FREE), answer("1", DeviceUse.FREE))),
-    "a held device names its holder, and since when it holds": (
-        BOTH,
-        (HOLDER,),
-        {},
-        (answer("0", DeviceUse.FREE), answer("1", DeviceUse.HELD, "", HELD)),
+    "free devices": shown(BOTH, answer("0", DeviceUse.FREE), answer("1", DeviceUse.FREE)),
+    "a held device names its holder, and since when it holds": shown(
+        BOTH, answer("0", DeviceUse.FREE), answer("1", DeviceUse.HELD, "", HELD), held=(HOLDER,)
     ),
-    "the holder's workload says until when": (
-        ONE,
-        (HOLDER,),
-        {"uid-of-default/other-0": UNTIL},
-        (answer("1", DeviceUse.HELD, "", ENDS),),
+    "the holder's workload says until when": shown(
+        ONE, answer("1", DeviceUse.HELD, "", ENDS), held=(HOLDER,), ends={"uid-of-default/other-0": UNTIL}
     ),
-    "a holder that is being deleted": (
-        ONE,
-        (DELETED,),
-        {},
-        (answer("1", DeviceUse.HELD, "", replace(HELD, deleting_since="2026-11-21T02:00:00Z")),),
+    "a holder that is being deleted": shown(
+        ONE, answer("1", DeviceUse.HELD, "", replace(HELD, deleting_since="2026-11-21T02:00:00Z")), held=(DELETED,)
     ),
-    "a pod that shares has no obstacle in the other that shares": (
+    "a pod that shares has no obstacle in the other that shares": shown(
         pod("train-0", "0=node1:1", annotations={"agentaflow.gpu/sharing": "any"}),
-        (replace(HOLDER, request=replace(HOLDER.request, sharing_any=True)),),
-        {},
-        (answer("1", DeviceUse.FREE, "", HELD),),
+        answer("1", DeviceUse.FREE, "", HELD),
+        held=(replace(HOLDER, request=replace(HOLDER.request, sharing_any=True)),),
     ),
-    "an observer takes a held device": (
+    "an observer takes a held device": shown(
         pod("train-0", "0=node1:1", annotations={"agentaflow.gpu/observer": "true"}),
-        (HOLDER,),
-        {},
-        (answer("1", DeviceUse.FREE, "", HELD),),
+        answer("1", DeviceUse.FREE, "", HELD),
+        held=(HOLDER,),
     ),
-    "a device that the node does not have": (
-        pod("train-0", "0=node1:7"),
-        (),
-        {},
-        (answer("7", DeviceUse.MISSING, "the node's inventory does not have it"),),
+    "a device that the node does not have": shown(
+        pod("train-0", "0=node1:7"), answer("7", DeviceUse.MISSING, "the node's inventory does not have it")
     ),
-    "devices of a node that does not exist": (
-        pod("train-0", "0=node9:0"),
-        (),
-        {},
-        (answer("0", DeviceUse.MISSING, "its node is missing", node="node9"),),
+    "devices of a node that does not exist": shown(
+        pod("train-0", "0=node9:0"), answer("0", DeviceUse.MISSING, "its node is missing", node="node9")
     ),
 }
 
@@ -266,66 +258,66 @@ def steps(remedy: Remedy | None) -> list[tuple[tuple[Reason, ...], str, str]]:
 
 
 TAINTED = (Taint("dedicated", "ml", "NoSchedule"),)
+Step = tuple[tuple[Reason, ...], str, str]
+Remedied = tuple[Pod, tuple[Pod, ...], Node, list[Step]]
+
+
+def remedied(pending: Pod, node1: Node, *expected: Step, held: tuple[Pod, ...] = ()) -> Remedied:
+    return pending, held, node1, [*expected]
+
+
 REMEDIES = {
-    "a cordoned node is uncordoned": (
-        ZERO,
-        (),
-        four("node1", unschedulable=True),
-        [step(Reason.NODE_UNSCHEDULABLE, "kubectl uncordon node1")],
+    "a cordoned node is uncordoned": remedied(
+        ZERO, four("node1", unschedulable=True), step(Reason.NODE_UNSCHEDULABLE, "kubectl uncordon node1")
     ),
-    "a taint is removed": (
+    "a taint is removed": remedied(
         ZERO,
-        (),
         four("node1", taints=TAINTED),
-        [step(Reason.TAINT_NOT_TOLERATED, "kubectl taint node node1 dedicated:NoSchedule-")],
+        step(Reason.TAINT_NOT_TOLERATED, "kubectl taint node node1 dedicated:NoSchedule-"),
     ),
-    "a label is written": (
+    "a label is written": remedied(
         pod("train-0", "0=node1:0", constraints=SchedulingConstraints(selector={"zone": "a"})),
-        (),
         four("node1"),
-        [step(Reason.NODE_AFFINITY_MISMATCH, "kubectl label node node1 zone=a")],
+        step(Reason.NODE_AFFINITY_MISMATCH, "kubectl label node node1 zone=a"),
     ),
-    "the holder of the device is deleted": (ONE, (HOLDER,), four("node1"), [step(Reason.GPU_HELD, DELETE, UNTIL)]),
-    "several obstacles take several steps, in the order of the reasons": (
+    "the holder of the device is deleted": remedied(
+        ONE, four("node1"), step(Reason.GPU_HELD, DELETE, UNTIL), held=(HOLDER,)
+    ),
+    "several obstacles take several steps, in the order of the reasons": remedied(
         ONE,
-        (HOLDER,),
         four("node1", unschedulable=True, taints=TAINTED),
-        [
-            step(Reason.TAINT_NOT_TOLERATED, "kubectl taint node node1 dedicated:NoSchedule-"),
-            step(Reason.NODE_UNSCHEDULABLE, "kubectl uncordon node1"),
-            step(Reason.GPU_HELD, DELETE, UNTIL),
-        ],
+        step(Reason.TAINT_NOT_TOLERATED, "kubectl taint node node1 dedicated:NoSchedule-"),
+        step(Reason.NODE_UNSCHEDULABLE, "kubectl uncordon node1"),
+        step(Reason.GPU_HELD, DELETE, UNTIL),
+        held=(HOLDER,),
     ),
-    "a holder that is being deleted already needs no command": (
-        ONE,
-        (DELETED,),
-        four("node1"),
-        [step(Reason.GPU_HELD, "")],
+    "a holder that is being deleted already needs no command": remedied(
+        ONE, four("node1"), step(Reason.GPU_HELD, ""), held=(DELETED,)
     ),
-    "holders in two namespaces are deleted by two commands": (
+    "holders in two namespaces are deleted by two commands": remedied(
         pod("train-0", "0=node1:1,2"),
-        (HOLDER, bound(pod("job-0", "0=node1:2", namespace="ml", owner=OTHER), placed("node1", "2"))),
         four("node1"),
-        [step(Reason.GPU_HELD, f"{DELETE} && kubectl delete pod -n ml job-0")],
+        step(Reason.GPU_HELD, f"{DELETE} && kubectl delete pod -n ml job-0"),
+        held=(HOLDER, bound(pod("job-0", "0=node1:2", namespace="ml", owner=OTHER), placed("node1", "2"))),
     ),
-    "a node that is not Ready is waited for": (ZERO, (), four("node1", ready=False), [step(Reason.NODE_NOT_READY, "")]),
-    "one pod that holds index and device is one step": (
+    "a node that is not Ready is waited for": remedied(
+        ZERO, four("node1", ready=False), step(Reason.NODE_NOT_READY, "")
+    ),
+    "one pod that holds index and device is one step": remedied(
         pod("train-b", "1=node1:1", annotations={"agentaflow.gpu/index": "1"}, owner=None),
-        (running("train-a", "node1", "1=node1:1", annotations={"agentaflow.gpu/index": "1"}, owner=None),),
         four("node1"),
-        [((Reason.INDEX_HELD, Reason.GPU_HELD), "kubectl delete pod -n default train-a", "")],
+        ((Reason.INDEX_HELD, Reason.GPU_HELD), "kubectl delete pod -n default train-a", ""),
+        held=(running("train-a", "node1", "1=node1:1", annotations={"agentaflow.gpu/index": "1"}, owner=None),),
     ),
-    "a pod without its environment is deleted, and its controller makes it anew": (
+    "a pod without its environment is deleted, and its controller makes it anew": remedied(
         pod("train-0", "0=node1:0", containers=(container(None),)),
-        (),
         four("node1"),
-        [step(Reason.ENV_NOT_INJECTED, "kubectl delete pod -n default train-0")],
+        step(Reason.ENV_NOT_INJECTED, "kubectl delete pod -n default train-0"),
     ),
-    "a bare pod without its environment must be created again": (
+    "a bare pod without its environment must be created again": remedied(
         pod("train-0", "0=node1:0", containers=(container(None),), owner=None),
-        (),
         four("node1"),
-        [step(Reason.ENV_NOT_INJECTED, "")],
+        step(Reason.ENV_NOT_INJECTED, ""),
     ),
 }
 
@@ -333,7 +325,7 @@ REMEDIES = {
 @pytest.mark.promise("explain-3")
 @pytest.mark.parametrize(("pending", "held", "node1", "expected"), REMEDIES.values(), ids=REMEDIES)
 def test_the_remedy_has_steps_for_all_obstacles(
-    pending: Pod, held: tuple[Pod, ...], node1: Node, expected: list[tuple[tuple[Reason, ...], str, str]]
+    pending: Pod, held: tuple[Pod, ...], node1: Node, expected: list[Step]
 ) -> None:
     """As a command where there is one, and with the time until which one may wait instead."""
     found = explained(pending, *held, known=nodes(node1), ends={"uid-of-default/other-0": UNTIL})

@@ -15,11 +15,12 @@ from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.strategies.equivalence import equivalence_class_of
 from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
-from unit_tests.core import naive_placement
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import bound, running
+from unit_tests.core.naive_placement import PodRequest
 from unit_tests.core.test_candidates import pod_of, some_node, some_request
 
+Holders = Sequence[tuple[int, PodRequest]]
 HOLDERS = st.lists(st.tuples(st.integers(0, 3), some_request()), max_size=4)
 
 
@@ -29,7 +30,7 @@ def filter_of(state: ClusterState, pod: Pod) -> NodeFilter:
     return NodeFilter(requirements, pod, state.ledger, state.cluster.policy)
 
 
-def bind(state: ClusterState, where: str, holders: Sequence[tuple[int, naive_placement.PodRequest]]) -> None:
+def bind(state: ClusterState, where: str, holders: Holders) -> None:
     """Apply pods that a strategy placed on these devices of the node."""
     for number, (device, pod_request) in enumerate(holders):
         pod = pod_of(pod_request, f"holder-{number}")
@@ -38,10 +39,7 @@ def bind(state: ClusterState, where: str, holders: Sequence[tuple[int, naive_pla
 
 @given(some_node(), HOLDERS, some_request(), st.sampled_from(Sharing))
 def test_an_exclusive_pod_needs_no_check_of_holders(
-    node: Node,
-    holders: list[tuple[int, naive_placement.PodRequest]],
-    pod_request: naive_placement.PodRequest,
-    sharing: Sharing,
+    node: Node, holders: Holders, pod_request: PodRequest, sharing: Sharing
 ) -> None:
     """For an exclusive pod the fit is the same, whether the holders of each device are checked or not."""
     state = ClusterState(node, policy=Policy(sharing=sharing))
@@ -53,9 +51,7 @@ def test_an_exclusive_pod_needs_no_check_of_holders(
 
 
 @given(some_node(), HOLDERS, some_request())
-def test_the_fit_has_the_first_reason(
-    node: Node, holders: list[tuple[int, naive_placement.PodRequest]], pod_request: naive_placement.PodRequest
-) -> None:
+def test_the_fit_has_the_first_reason(node: Node, holders: Holders, pod_request: PodRequest) -> None:
     """The reason in the fit is that of the message."""
     state = ClusterState(node)
     bind(state, node.name, holders)

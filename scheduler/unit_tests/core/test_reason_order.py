@@ -9,13 +9,11 @@ from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Refuse, Wait
 from gpu_scheduler.core.filters.volumes import Volume, VolumeClaim, Volumes
-from gpu_scheduler.core.ledger.ledger import Ledger
-from gpu_scheduler.core.nodes.nodes import Nodes
 from gpu_scheduler.core.pods.constraints import Toleration
 from gpu_scheduler.core.pods.pod import ForeignPod, ResourceRequest
 from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, RankedReason, Reason
 from gpu_scheduler.core.refs import PodRef
-from unit_tests.core.build import POLICY, ROOM, node, pod, running
+from unit_tests.core.build import POLICY, ROOM, ledger, node, nodes, pod, running
 from unit_tests.core.situation import GPU, IDS, ORDER, OTHER, Situation
 
 
@@ -45,10 +43,10 @@ def test_the_first_fault_is_reported(number: int) -> None:
 
 def events_of_remedy(before: Situation, after: Situation) -> frozenset[ClusterEvent]:
     """Return the cluster events when the only fault of the cluster ends."""
-    nodes, ledger, volumes = before.nodes(), before.ledger(before.nodes()), before.volumes()
-    cured_by = nodes.apply(after.node()) | ledger.apply_node(after.node())
+    known, taken, volumes = before.nodes(), before.ledger(before.nodes()), before.volumes()
+    cured_by = known.apply(after.node()) | taken.apply_node(after.node())
     for uid in ("uid-of-default/train-a", "uid-of-default/other-0", "uid-web", "uid-busy"):
-        cured_by |= ledger.forget(uid) | ledger.used_resources.drop(uid)
+        cured_by |= taken.forget(uid) | taken.used_resources.drop(uid)
     cured_by |= volumes.claim_applied(VolumeClaim("default", "data", volume="pv-1"))
     return cured_by | volumes.volume_applied(Volume("pv-1"))
 
@@ -76,20 +74,16 @@ def test_the_order_beside_a_device_plugin() -> None:
         resource_request=ResourceRequest({GPU: 2}),
         containers=pod(gpu_limits=(("main", 1),)).environment.containers,
     )
-    reported = []
+    holder, reported = running("other-0", "node1", "0=node1:1", owner=OTHER), []
     for faults in ({"few", "held", "down", "used"}, {"held", "down", "used"}, {"down", "used"}, {"used"}, set()):
         node1 = node(
             "node1", advertised=4, ready="down" not in faults, allocatable={**ROOM, GPU: 1 if "few" in faults else 4}
         )
-        nodes = Nodes()
-        nodes.apply(node1)
-        ledger = Ledger(POLICY)
-        ledger.apply_node(node1)
-        if "held" in faults:
-            ledger.apply(running("other-0", "node1", "0=node1:1", owner=OTHER))
+        known = nodes(node1)
+        taken = ledger(*([holder] if "held" in faults else []), known=known)
         if "used" in faults:
-            ledger.apply_foreign_pod(ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest({GPU: 3})))
-        decision = decide(limited, Cluster(ledger, nodes, Volumes(), POLICY))
+            taken.apply_foreign_pod(ForeignPod(PodRef("other", "web", "web"), "node1", ResourceRequest({GPU: 3})))
+        decision = decide(limited, Cluster(taken, known, Volumes(), POLICY))
         reported.append("Bound" if isinstance(decision, Bind) else getattr(decision, "reason", None))
 
     assert reported == [Reason.NOT_ENOUGH_GPUS, Reason.GPU_HELD, Reason.NODE_NOT_READY, Reason.NOT_ENOUGH_GPUS, "Bound"]
@@ -101,6 +95,6 @@ def test_a_pod_that_tolerates_the_cordon_is_placed() -> None:
     tolerant = Toleration("node.kubernetes.io/unschedulable", "Exists", "", "NoSchedule")
     given = situation.pod()
     given = replace(given, constraints=replace(given.constraints, tolerations=(tolerant,)))
-    nodes = situation.nodes()
+    known = situation.nodes()
 
-    assert isinstance(decide(given, Cluster(situation.ledger(nodes), nodes, situation.volumes(), POLICY)), Bind)
+    assert isinstance(decide(given, Cluster(situation.ledger(known), known, situation.volumes(), POLICY)), Bind)

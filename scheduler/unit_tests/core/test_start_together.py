@@ -274,10 +274,8 @@ PARTED = Inventory((Device(0, GPUS[0], MIGS), Device(1, GPUS[1])))
 def test_lines_that_exclude_each_other_never_start(text: str, sharing: Sharing, *, starts: bool) -> None:
     """Node2 has no inventory, so that its GPU 0 may be GPU-1."""
     known = nodes(node("node1", inventory=PARTED), node("node2"))
-    held = Ledger(Policy(sharing=sharing))
-    for each in known:
-        held.apply_node(each)
-    decision = decide(member(0, text), Cluster(held, known, Volumes(), Policy(sharing=sharing)))
+    policy = Policy(sharing=sharing)
+    decision = decided(member(0, text), ledger(known=known, policy=policy), known, policy)
 
     assert isinstance(decision, Bind) == starts
     if not starts:
