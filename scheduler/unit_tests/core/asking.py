@@ -53,13 +53,11 @@ class ClusterState:
         self.apply_nodes(*known)
 
     def apply_nodes(self, *known: Node) -> None:
-        """Apply the nodes as the watch shows them now."""
         for each in known:
             self.nodes.apply(each)
             self.ledger.apply_node(each)
 
     def forget_node(self, name: str) -> None:
-        """Forget a node that was deleted."""
         self.nodes.forget(name)
         self.ledger.forget_node(name)
 

@@ -19,7 +19,7 @@ from gpu_scheduler.core.pods.claim_sets import CLAIM_ENTRIES
 from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind, EnvVar
 from gpu_scheduler.core.pods.placement import Placement, read_assignment
 from gpu_scheduler.core.pods.placement_map import NO_LINES
-from gpu_scheduler.core.pods.pod import Pod
+from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.request import read_request
 from gpu_scheduler.core.pods.visible_devices import environment_of
@@ -112,6 +112,22 @@ def pod(
     )
 
 
+def using(
+    *entries: str, env: Any = (FIELD_REF, PCI), kind: ContainerKind = ContainerKind.CONTAINER, **more: Any
+) -> Container:
+    """Return a container that uses these claims of its pod."""
+    return container(env, kind, claims=ContainerClaims(entries, has_resources=True), **more)
+
+
+def gpu_uuid(node_number: int, index: int) -> str:
+    return f"GPU-{node_number}{index}000000-0000-0000-0000-000000000000"
+
+
+def limit(count: int = 1) -> dict[str, Any]:
+    """Return the fields of a pod whose container has a limit of so many GPUs."""
+    return {"gpu_limits": (("main", count),), "resource_request": ResourceRequest({names.GPU_RESOURCE: count})}
+
+
 def isolated(name: str = "train-0", text: str | None = MAP, **others: Any) -> Pod:
     """Return a pod with ResourceClaims as the webhook leaves it: a new name is `gpu-scheduler-new`."""
     pending = {key: value for key, value in others.items() if key != "node"}
@@ -143,7 +159,6 @@ def bound(pending: Pod, place: Placement, at: str = AT, phase: str = "Running") 
 
 
 def seeing(pending: Pod, *containers: Container) -> Pod:
-    """Return the pod with these containers."""
     return replace(pending, environment=environment_of(containers))
 
 

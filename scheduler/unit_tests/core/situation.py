@@ -89,7 +89,6 @@ class Situation:
         return result
 
     def node(self) -> Node:
-        """Return node1 with its faults."""
         return node(
             "node1",
             ready=not self.has(Reason.NODE_NOT_READY),
@@ -129,10 +128,8 @@ class Situation:
         return result
 
     def cluster(self) -> Cluster:
-        """Return the cluster with its faults."""
         nodes = self.nodes()
         return Cluster(self.ledger(nodes), nodes, self.volumes(), POLICY)
 
     def decision(self) -> Decision | None:
-        """Return the decision on the pod."""
         return decide(self.pod(), self.cluster())

@@ -20,6 +20,7 @@ from unit_tests.core.build import (
     device_id,
     isolated,
     ledger,
+    limit,
     node,
     nodes,
     running,
@@ -99,10 +100,7 @@ def test_devices_of_a_device_plugin_are_counted(node: Node, foreign_devices: int
 def test_a_pod_with_a_limit_names_no_device_of_a_plugin() -> None:
     """The numbers that the pod sees count from 0 in its container."""
     annotations = {names.COUNT: "1", names.ASSIGNED_DEVICES: "0"}
-    resource_request = ResourceRequest({names.GPU_RESOURCE: 1})
-    pod = running(
-        "a", "node1", None, annotations=annotations, gpu_limits=(("main", 1),), resource_request=resource_request
-    )
+    pod = running("a", "node1", None, annotations=annotations, **limit())
 
     found = devices_of(node(**PLUGIN), pod)
 

@@ -98,7 +98,6 @@ def some_request(draw: st.DrawFn) -> PodRequest:
 
 
 def pod_of(pod_request: PodRequest, name: str) -> Pod:
-    """Return the pod with this request."""
     request = pod_request.request
     given: dict[str, object] = {
         "scheduling_strategy": pod_request.strategy,

@@ -33,7 +33,6 @@ SETS: dict[str, tuple[str, dict[int, list[str]]]] = {
 
 
 def claims_of(placement_map: PlacementMap, index: int, namespace: str = "default", uid: str = "u") -> list[ClaimSet]:
-    """Return the claims of a line."""
     slot = placement_map.get(index)
     assert slot is not None
     return list(claim_sets(placement_map, slot, namespace, uid))

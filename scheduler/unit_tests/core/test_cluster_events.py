@@ -19,11 +19,11 @@ from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.inventory import counted
 from gpu_scheduler.core.nodes.nodes import ANY_NODE, Nodes
 from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement
-from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
+from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.messages import says
-from unit_tests.core.build import ROOM, container, decided, exists, ledger, node, nodes, pod, running
+from unit_tests.core.build import ROOM, container, decided, exists, ledger, limit, node, nodes, pod, running
 
 GPU = "nvidia.com/gpu"
 OTHER = Owner("StatefulSet", "other")
@@ -34,15 +34,7 @@ PLUGIN = node("node1", advertised=1, inventory=counted(1), allocatable={**ROOM, 
 
 
 def limited(name: str, number: int) -> Pod:
-    """Return a pod that requests so many devices of a device plugin."""
-    return pod(
-        name,
-        "0=node1:",
-        owner=None,
-        gpu_limits=(("main", number),),
-        resource_request=ResourceRequest({GPU: number}),
-        containers=(container(BY_FIELD),),
-    )
+    return pod(name, "0=node1:", owner=None, containers=(container(BY_FIELD),), **limit(number))
 
 
 def of_workload(given: Pod) -> tuple[ClusterEvent, ClusterEvent]:

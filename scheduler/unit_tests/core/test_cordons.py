@@ -62,7 +62,6 @@ def test_a_cordon_follows_the_device(
 
 
 def ask(given: Pod, *known: Node, holders: tuple[Pod, ...] = ()) -> Bind | Wait:
-    """Return the decision about a pod on these nodes."""
     state = ClusterState(*known)
     for holder in holders:
         state.ledger.apply(holder)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -26,35 +27,12 @@ TRAIN, OTHER = (
 )
 
 
-def holder(  # noqa: PLR0913 - the fields of a hold
-    name: str,
-    devices: str,
-    node: str = "node1",
-    *,
-    limit: int = 0,
-    index: int = 0,
-    workload: WorkloadKey | None = TRAIN,
-    opted_in: bool = False,
-    named: bool = True,
-    memory: int = 0,
-    shared: bool = False,
-) -> Hold:
+def holder(name: str, devices: str, node: str = "node1", *, named: bool = True, **others: Any) -> Hold:
     """Return a hold of these devices; its map line names them if `named`."""
     claimed = tuple(filter(None, devices.split(",")))
-    return Hold(
-        PodRef("default", name, f"uid-{name}"),
-        node,
-        claimed,
-        claimed if named else (),
-        limit,
-        workload,
-        index,
-        opted_in,
-        None,
-        assumed=False,
-        memory=memory,
-        shared=shared,
-    )
+    usual = {"limit": 0, "workload": TRAIN, "index": 0, "sharing_any": False, "deleting_since": None, "assumed": False}
+    ref = PodRef("default", name, f"uid-{name}")
+    return Hold(ref, node, claimed, claimed if named else (), **{**usual, **others})
 
 
 def table(*holders: Hold, inventory: Inventory | None = None, plugin: int | None = None) -> Devices:
@@ -140,7 +118,7 @@ HOLDERS = st.builds(
     limit=st.sampled_from([0, 0, 0, 2]),
     index=st.integers(0, 1),
     workload=st.sampled_from([TRAIN, TRAIN, OTHER, None]),
-    opted_in=st.booleans(),
+    sharing_any=st.booleans(),
     named=st.booleans(),
     memory=st.sampled_from([0, 512, 4096]),
     shared=st.booleans(),

@@ -21,7 +21,7 @@ from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from unit_tests.core.asking import ClusterState, asking, having, words
-from unit_tests.core.build import POLICY, claimed, container, device_id, ledger, node, nodes, pod, running
+from unit_tests.core.build import POLICY, claimed, container, device_id, ledger, limit, node, nodes, pod, running
 from unit_tests.core.naive_placement import PodRequest
 from unit_tests.core.test_candidates import pod_of, some_node, some_request
 from unit_tests.core.test_node_fit_cache import HOLDERS, Holders, bind
@@ -37,7 +37,6 @@ def holder(devices: str, name: str = "holder", where: str = "node1", **given: An
 
 
 def explained(pending: Pod, *known: Node, held: tuple[Pod, ...] = (), **others: Any) -> Explanation:
-    """Return the explanation of a pod on these nodes with these pods."""
     state = ClusterState(*known)
     for each in held:
         state.ledger.apply(each)
@@ -90,9 +89,7 @@ ROWS: dict[str, Row] = {
         having("node1", 1, advertised=1),
         "unsuitable: GPUs of node1 are held by default/a of the device plugin's choice, "
         "and it is unknown whether these are the pod's",
-        held=(
-            running("a", "node1", "0=node1:0", gpu_limits=(("main", 1),), resource_request=ResourceRequest({GPU: 1})),
-        ),
+        held=(running("a", "node1", "0=node1:0", **limit()),),
     ),
     "of a node without an inventory": row(asking(), node("node1")),
 }
@@ -264,10 +261,7 @@ HARMLESS: dict[str, tuple[Pod, Node, tuple[Pod, ...]]] = {
     "a device plugin hands out its GPUs to others besides": (
         asking(),
         having("node1", 1, 1, advertised=2, allocatable={GPU: 2, "cpu": 8000, "pods": 110}),
-        (
-            holder("0"),
-            running("a", "node1", "0=node1:0", gpu_limits=(("main", 1),), resource_request=ResourceRequest({GPU: 1})),
-        ),
+        (holder("0"), running("a", "node1", "0=node1:0", **limit())),
     ),
 }
 

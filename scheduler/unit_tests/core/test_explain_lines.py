@@ -29,6 +29,7 @@ from unit_tests.core.build import (
     device_id,
     isolated,
     ledger,
+    limit,
     node,
     nodes,
     placed,
@@ -57,7 +58,6 @@ HIDES: dict[RankedReason, frozenset[RankedReason]] = {
 
 
 def four(name: str, **others: Any) -> Node:
-    """Return a node with four devices."""
     return node(name, inventory=counted(4), **others)
 
 
@@ -131,7 +131,6 @@ UUIDS = Inventory((Device(0, uuid="GPU-00000000-0000-4000-8000-000000000000"), D
 
 
 def answer(device: str, use: DeviceUse, why: str = "", *holders: Holder, node: str = "node1") -> DeviceAnswer:
-    """Return the row of a device."""
     return DeviceAnswer(node, device, use, why, holders)
 
 
@@ -237,28 +236,26 @@ def test_an_unhealthy_device_has_its_row() -> None:
 
 def test_devices_that_a_plugin_chooses_have_no_row() -> None:
     """Nobody knows which ones they will be."""
-    limited = pod(
-        "train-0", "0=node1:0", gpu_limits=(("main", 1),), resource_request=ResourceRequest({"nvidia.com/gpu": 1})
-    )
-    (place,) = explained(limited, known=nodes(four("node1", advertised=4))).places
+    (place,) = explained(pod("train-0", "0=node1:0", **limit()), known=nodes(four("node1", advertised=4))).places
 
     assert place.devices == ()
     assert [each.reason for each in place.obstacles] == [Reason.NOT_ENOUGH_GPUS]
 
 
-def step(reason: Reason, command: str, until: str = "") -> tuple[tuple[Reason, ...], str, str]:
-    """Return what a row expects of one step."""
+Step = tuple[tuple[Reason, ...], str, str]
+"""Reasons, command and end."""
+
+
+def step(reason: Reason, command: str, until: str = "") -> Step:
     return (reason,), command, until
 
 
-def steps(remedy: Remedy | None) -> list[tuple[tuple[Reason, ...], str, str]]:
-    """Return reasons, command and end of each step."""
+def steps(remedy: Remedy | None) -> list[Step]:
     assert remedy is not None
     return [(each.reasons, each.command, each.until) for each in remedy.steps]
 
 
 TAINTED = (Taint("dedicated", "ml", "NoSchedule"),)
-Step = tuple[tuple[Reason, ...], str, str]
 Remedied = tuple[Pod, tuple[Pod, ...], Node, list[Step]]
 
 
@@ -363,7 +360,6 @@ def test_of_the_gpus_of_a_line_only_one_that_exists_is_held() -> None:
 
 
 PLUGIN = four("node1", advertised=4, allocatable={"nvidia.com/gpu": 4})
-LIMIT: dict[str, Any] = {"gpu_limits": (("main", 1),), "resource_request": ResourceRequest({"nvidia.com/gpu": 1})}
 HARMLESS: dict[str, tuple[Pod, tuple[Pod, ...], Node, list[Reason]]] = {
     "pods that name their GPUs in another way, of a node whose UUIDs are unknown": (
         pod("train-0", f"0=node1:{NO_GPU}"),
@@ -372,14 +368,14 @@ HARMLESS: dict[str, tuple[Pod, tuple[Pod, ...], Node, list[Reason]]] = {
         [Reason.GPU_HELD],
     ),
     "a pod that names a GPU, for one whose GPU a device plugin chooses": (
-        pod("train-0", "0=node1:0", **LIMIT),
+        pod("train-0", "0=node1:0", **limit()),
         (HOLDER,),
         PLUGIN,
         [Reason.GPU_HELD],
     ),
     "a pod whose GPU a device plugin chose, for one that names a GPU": (
         ZERO,
-        (running("b-0", "node1", "0=node1:0", owner=OTHER, **LIMIT),),
+        (running("b-0", "node1", "0=node1:0", owner=OTHER, **limit()),),
         PLUGIN,
         [Reason.GPU_HELD],
     ),

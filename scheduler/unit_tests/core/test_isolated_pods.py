@@ -29,6 +29,7 @@ from unit_tests.core.build import (
     bound,
     container,
     decided,
+    gpu_uuid,
     isolated,
     ledger,
     node,
@@ -36,6 +37,7 @@ from unit_tests.core.build import (
     pod,
     running,
     seeing,
+    using,
     visible,
 )
 
@@ -43,22 +45,13 @@ BY_FIELD = (FIELD_REF, PCI)
 COUNT = {"agentaflow.gpu/count": "2"}
 
 
-def uuid(number: int, index: int) -> str:
-    return f"GPU-{number}{index}000000-0000-0000-0000-000000000000"
-
-
 def with_uuids(number: int, **others: Any) -> Node:
     """Return a node of four GPUs whose UUIDs are known."""
-    devices = tuple(Device(index, uuid(number, index)) for index in range(4))
+    devices = tuple(Device(index, gpu_uuid(number, index)) for index in range(4))
     return node(f"node{number}", inventory=Inventory(devices), **others)
 
 
 KNOWN = tuple(map(with_uuids, range(1, 5)))
-
-
-def using(*entries: str, env: Any = BY_FIELD, kind: ContainerKind = ContainerKind.CONTAINER) -> Container:
-    """Return a container that uses these claims of its pod."""
-    return container(env, kind, claims=ContainerClaims(entries, has_resources=True))
 
 
 def bind_of(pending: Pod, *held: Pod, policy: Policy = POLICY) -> Bind:
@@ -74,8 +67,8 @@ def test_the_annotation_has_the_uuids_in_the_order_of_the_line() -> None:
     """CUDA finds the devices of a claim by their UUIDs. The container reads them from the annotation."""
     placement = bind_of(isolated("train-0", "0=node1:2,0\n1=node1:0")).placement
 
-    assert placement.annotations["agentaflow.gpu/assigned-devices"] == f"{uuid(1, 2)},{uuid(1, 0)}"
-    assert placement.annotations["agentaflow.gpu/assigned-uuids"] == f"{uuid(1, 2)},{uuid(1, 0)}"
+    assert placement.annotations["agentaflow.gpu/assigned-devices"] == f"{gpu_uuid(1, 2)},{gpu_uuid(1, 0)}"
+    assert placement.annotations["agentaflow.gpu/assigned-uuids"] == f"{gpu_uuid(1, 2)},{gpu_uuid(1, 0)}"
     assert placement.index == 0
 
 
@@ -83,7 +76,7 @@ def test_a_count_gets_uuids_too() -> None:
     """A strategy chooses by index. The container finds the devices by UUID."""
     found = bind_of(isolated("train-0", None, annotations=COUNT))
 
-    assert found.placement.devices == (uuid(1, 0), uuid(1, 1))
+    assert found.placement.devices == (gpu_uuid(1, 0), gpu_uuid(1, 1))
 
 
 def test_a_line_without_gpus_needs_no_inventory() -> None:
@@ -175,8 +168,8 @@ GATE: dict[str, tuple[Container, tuple[str, ...] | None]] = {
         ("EnvConflict", "CUDA_VISIBLE_DEVICES", '"main"', '"2"'),
     ),
     "a literal UUID, even if it is the right one": (
-        using(CLAIM_ENTRIES[0], env=(visible(uuid(2, 2)), PCI)),
-        ("EnvConflict", "CUDA_VISIBLE_DEVICES", '"main"', f'"{uuid(2, 2)}"'),
+        using(CLAIM_ENTRIES[0], env=(visible(gpu_uuid(2, 2)), PCI)),
+        ("EnvConflict", "CUDA_VISIBLE_DEVICES", '"main"', f'"{gpu_uuid(2, 2)}"'),
     ),
 }
 
@@ -210,7 +203,7 @@ def test_pods_of_one_map_share_their_claim() -> None:
     running_third = bound(third, first)
 
     assert third.resource_claims == fourth.resource_claims
-    assert bind_of(fourth, running_third).placement.devices == first.devices == (uuid(4, 3),)
+    assert bind_of(fourth, running_third).placement.devices == first.devices == (gpu_uuid(4, 3),)
     assert replace(assumed_hold(third, first), assumed=False) == replace(
         hold_of(running_third, "node4"), assigned_at=""
     )
@@ -267,7 +260,7 @@ def test_explain_says_who_holds_the_devices_of_a_line() -> None:
 
 def test_explain_says_which_devices_have_no_uuid() -> None:
     """A strategy never gives one of them to a pod with claims."""
-    devices = Inventory((Device(0), Device(1, uuid(1, 1))))
+    devices = Inventory((Device(0), Device(1, gpu_uuid(1, 1))))
     known = nodes(node("node1", inventory=devices))
     cluster = Cluster(ledger(known=known), known, Volumes(), POLICY)
 

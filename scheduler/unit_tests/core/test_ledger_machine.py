@@ -127,7 +127,6 @@ class LedgerMachine(RuleBasedStateMachine):
             self.apply_all_events()
 
     def apply_all_events(self) -> None:
-        """Apply all watch events."""
         while self.events:
             self.apply_event()
 
@@ -346,7 +345,6 @@ def overlap(one: str, other: str) -> bool:
 
 
 def index(value: Pod) -> int | None:
-    """Return the index of the Binding."""
     return None if value.request.line is None else value.request.line.index
 
 

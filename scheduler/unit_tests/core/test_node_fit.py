@@ -20,7 +20,7 @@ from gpu_scheduler.core.pods.pod import ANY_ADDRESS, ForeignPod, HostPort, Pod, 
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.refs import PodRef
 from unit_tests.core.asking import ClusterState, asking, having, words
-from unit_tests.core.build import KEEP, PCI, container, node, running, visible
+from unit_tests.core.build import KEEP, PCI, container, limit, node, running, visible
 
 GPU = "nvidia.com/gpu"
 UUIDS = [f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in range(3)]
@@ -173,15 +173,12 @@ def test_the_policy_sets_the_utilization_goal() -> None:
 
 
 def plugin(name: str = "node1", *memory: int, left: int = 2, **others: Any) -> Node:
-    """Return a node with a device plugin."""
     room = {"pods": 9, "cpu": 8000, GPU: left}
     return having(name, *(memory or (8000, 8000)), **{"advertised": 2, "allocatable": room, **others})
 
 
 def limited(count: int = 1, **given: Any) -> Pod:
-    """Return a pod that requests its devices by a limit, too."""
-    others: dict[str, Any] = {"gpu_limits": (("main", count),), "resource_request": ResourceRequest({GPU: count})}
-    return asking(count, others=others, **given)
+    return asking(count, others=limit(count), **given)
 
 
 def foreign_pod(count: int, where: str = "node1") -> ForeignPod:

@@ -16,7 +16,7 @@ from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.strategies.equivalence import equivalence_class_of
 from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
 from unit_tests.core.asking import ClusterState, asking, having, words
-from unit_tests.core.build import bound, running
+from unit_tests.core.build import bound, limit, running
 from unit_tests.core.naive_placement import PodRequest
 from unit_tests.core.test_candidates import pod_of, some_node, some_request
 
@@ -110,9 +110,8 @@ def test_equivalence_classes_that_differ_in_the_number_share_a_node_filter() -> 
     state = ClusterState(having("node1", 8000, 8000))
     candidates = state.cluster.candidates
     for number in (1, 2):
-        limit = {"gpu_limits": (("main", number),), "resource_request": ResourceRequest({"nvidia.com/gpu": number})}
         state.decide(asking(number))
-        state.decide(asking(number, others=limit))
+        state.decide(asking(number, others=limit(number)))
 
     assert len(candidates._rankings) == 4
     assert len(candidates._filters) == 2

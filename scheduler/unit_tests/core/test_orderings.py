@@ -21,7 +21,6 @@ def load(*percent: int, used: int = 0) -> dict[int, DeviceReading]:
 
 
 def degraded(*devices: int) -> dict[int, DeviceReading]:
-    """Return readings of degraded devices."""
     return {device: DeviceReading(health=Health.DEGRADED) for device in devices}
 
 

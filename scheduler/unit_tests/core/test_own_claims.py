@@ -17,7 +17,7 @@ from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools, DeviceSlice, PublishedDevice
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
-from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, ContainerKind
+from gpu_scheduler.core.pods.container_env import Container, ContainerKind
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.device_selector import DeviceSelector
 from gpu_scheduler.core.pods.own_claim import ClaimRequest, OwnClaim
@@ -25,7 +25,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from tests.messages import says, text_of
-from unit_tests.core.build import FIELD_REF, PCI, container, ledger, node, nodes, pod, visible
+from unit_tests.core.build import FIELD_REF, PCI, container, gpu_uuid, ledger, node, nodes, pod, using, visible
 
 DRIVER = "gpu.nvidia.com"
 BY_FIELD = (FIELD_REF, PCI)
@@ -34,13 +34,9 @@ MODELS = "NVIDIA A100", "NVIDIA A100", "NVIDIA H100", "NVIDIA H100"
 CHANGED = ResourceClaimChanged("default/mine")
 
 
-def uuid(number: int, index: int) -> str:
-    return f"GPU-{number}{index}000000-0000-0000-0000-000000000000"
-
-
 def gpus(number: int) -> Inventory:
     """Return the inventory of a node with two A100 and two H100."""
-    return Inventory(tuple(Device(index, uuid(number, index), (), model) for index, model in enumerate(MODELS)))
+    return Inventory(tuple(Device(index, gpu_uuid(number, index), (), model) for index, model in enumerate(MODELS)))
 
 
 KNOWN = nodes(*(node(f"node{number}", inventory=gpus(number)) for number in (1, 2)))
@@ -55,15 +51,11 @@ def published(**changed: Any) -> DevicePools:
     pools = DevicePools()
     for number in (1, 2):
         devices = tuple(
-            replace(PublishedDevice(id_of(number, index), uuid(number, index), index, model=model), **changed)
+            replace(PublishedDevice(id_of(number, index), gpu_uuid(number, index), index, model=model), **changed)
             for index, model in enumerate(MODELS)
         )
         pools.apply(DeviceSlice(f"s{number}", f"node{number}", DRIVER, f"node{number}", 1, 1, devices))
     return pools
-
-
-def using(*entries: str, env: Any = BY_FIELD, kind: ContainerKind = ContainerKind.CONTAINER, **more: Any) -> Container:
-    return container(env, kind, claims=ContainerClaims(entries, has_resources=True), **more)
 
 
 def asking(name: str = "train-0", text: str | None = None, *, claim: str = "mine", **more: Any) -> Pod:
@@ -99,10 +91,10 @@ def bind_of(pending: Pod, *claims: AllocatedClaim, **more: Any) -> Bind:
 
 
 SELECTED: dict[str, tuple[AllocatedClaim, list[tuple[int, int]]]] = {
-    "a uuid": (wanting(uuid=uuid(2, 1)), [(2, 1)]),
+    "a uuid": (wanting(uuid=gpu_uuid(2, 1)), [(2, 1)]),
     "an index": (wanting(index=3), [(1, 3)]),
     "a model": (wanting(2, product_name="NVIDIA H100"), [(1, 2), (1, 3)]),
-    "a uuid, an index and a model": (wanting(uuid=uuid(2, 2), index=2, product_name="NVIDIA H100"), [(2, 2)]),
+    "a uuid, an index and a model": (wanting(uuid=gpu_uuid(2, 2), index=2, product_name="NVIDIA H100"), [(2, 2)]),
     "a count alone": (wanting(4), [(1, 0), (1, 1), (1, 2), (1, 3)]),
 }
 
@@ -114,7 +106,7 @@ def test_a_pod_gets_the_gpus_that_its_claim_selects(claim: AllocatedClaim, given
     bind = bind_of(asking(), claim)
 
     assert bind.placement.node == f"node{given[0][0]}"
-    assert bind.placement.devices == tuple(uuid(*each) for each in given)
+    assert bind.placement.devices == tuple(gpu_uuid(*each) for each in given)
     (allocated,) = bind.claims
     assert (allocated.name, allocated.devices) == ("mine", tuple(id_of(*each) for each in given))
     assert allocated.of_user == claim
@@ -132,14 +124,14 @@ def test_a_strategy_chooses_among_the_selected_gpus() -> None:
 
 def test_a_pod_holds_what_its_claim_is_allocated() -> None:
     """Its claim is no rival of the pod."""
-    pending, claim = asking(), wanting(uuid=uuid(1, 0))
+    pending, claim = asking(), wanting(uuid=gpu_uuid(1, 0))
     bind = bind_of(pending, claim)
     hold = assumed_hold(pending, bind.placement)
 
-    assert (hold.devices, hold.claims) == ((uuid(1, 0),), ("mine",))
+    assert (hold.devices, hold.claims) == ((gpu_uuid(1, 0),), ("mine",))
 
 
-OTHERS = replace(wanting(uuid=uuid(1, 0)), devices=(id_of(1, 0),), awaits_others=False)
+OTHERS = replace(wanting(uuid=gpu_uuid(1, 0)), devices=(id_of(1, 0),), awaits_others=False)
 UNREAD = AllocatedClaim("default", "mine", "uid-of-mine", unread="spec.devices.constraints is not read")
 WAITING: dict[str, tuple[Pod, tuple[AllocatedClaim, ...], Reason, tuple[str, ...], set[ClusterEvent]]] = {
     "a claim that does not exist": (asking(), (), Reason.GPU_NOT_FOUND, ("GpuNotFound", "default/mine"), {CHANGED}),
@@ -213,7 +205,7 @@ def test_what_is_allocated_for_the_pod_is_given_back_before_it_is_allocated_agai
     found = decided(asking(), mine)
     assert isinstance(found, Wait)
     assert found.reason is Reason.NOT_ENOUGH_GPUS
-    assert f"that the pod's ResourceClaim selects (driver {DRIVER}, uuid {uuid(1, 0)})" in found.message
+    assert f"that the pod's ResourceClaim selects (driver {DRIVER}, uuid {gpu_uuid(1, 0)})" in found.message
     assert isinstance(decided(asking(), replace(mine, devices=(), pods=())), Bind)
 
 
@@ -341,7 +333,7 @@ def test_only_containers_that_use_the_claim_need_the_variables(containers: tuple
 
 def test_a_bound_pod_is_read_without_its_claim() -> None:
     """What it has was decided before."""
-    there = asking(node="node1", annotations={"agentaflow.gpu/assigned-devices": uuid(1, 0)})
+    there = asking(node="node1", annotations={"agentaflow.gpu/assigned-devices": gpu_uuid(1, 0)})
 
     assert (there.request.fault, there.request.claims, there.isolated) == (None, None, True)
     assert decided(there) is None

@@ -18,12 +18,12 @@ from gpu_scheduler.core.nodes.inventory import Device, DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
-from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
+from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.messages import says
-from unit_tests.core.build import KEEP, bound, ledger, node, nodes, own, pod, running
+from unit_tests.core.build import KEEP, bound, ledger, limit, node, nodes, own, pod, running
 
 INVENTORY: Final = Inventory(tuple(Device(index, None, memory=16384) for index in range(4)))
 SHARED: Final = {names.EXCLUSIVE: "false", names.MEMORY: "1024"}
@@ -53,8 +53,7 @@ def counting(name: str, count: int = 1, given: Mapping[str, str] | None = None, 
 
 def limited(name: str, count: int, text: str, **others: Any) -> Pod:
     """Return a pod with a limit, whose devices a device plugin allocates."""
-    resource_request = ResourceRequest({names.GPU_RESOURCE: count})
-    return pod(name, text, gpu_limits=(("main", count),), resource_request=resource_request, **others)
+    return pod(name, text, **limit(count), **others)
 
 
 HELD: Final = running("train-0", "node1")  # 0=node1:0,1

@@ -13,7 +13,7 @@ from gpu_scheduler.core.pods.constraints import Toleration
 from gpu_scheduler.core.pods.pod import ForeignPod, ResourceRequest
 from gpu_scheduler.core.reasons import RANKING, REFUSED_AT_ADMISSION, RankedReason, Reason
 from gpu_scheduler.core.refs import PodRef
-from unit_tests.core.build import POLICY, ROOM, ledger, node, nodes, pod, running
+from unit_tests.core.build import POLICY, ROOM, ledger, limit, node, nodes, pod, running
 from unit_tests.core.situation import GPU, IDS, ORDER, OTHER, Situation
 
 
@@ -67,13 +67,7 @@ def test_the_remedy_of_a_wait_requeues_the_pod(reason: RankedReason) -> None:
 
 def test_the_order_beside_a_device_plugin() -> None:
     """On a node with a device plugin the order is: too few in all, held devices, the node's state, too few left."""
-    limited = pod(
-        "train-0",
-        "0=node1:",
-        gpu_limits=(("main", 2),),
-        resource_request=ResourceRequest({GPU: 2}),
-        containers=pod(gpu_limits=(("main", 1),)).environment.containers,
-    )
+    limited = pod("train-0", "0=node1:", containers=pod(**limit()).environment.containers, **limit(2))
     holder, reported = running("other-0", "node1", "0=node1:1", owner=OTHER), []
     for faults in ({"few", "held", "down", "used"}, {"held", "down", "used"}, {"down", "used"}, {"used"}, set()):
         node1 = node(

@@ -48,12 +48,10 @@ def other(text: str) -> Pod:
 
 
 def ledger_of(*pods: Pod, known: Nodes = CLUSTER) -> Ledger:
-    """Return a ledger of two nodes with these pods."""
     return ledger(*pods, known=known)
 
 
 def bind(pending: Pod, held: Ledger, known: Nodes = CLUSTER) -> Pod:
-    """Bind the pod as decided."""
     decision = decided(pending, held, known)
     assert isinstance(decision, Bind), decision
     held.assume(pending, decision.placement)
@@ -471,7 +469,6 @@ def test_the_binding_says_which_map_is_kept() -> None:
 
 
 def explained(pending: Pod, held: Ledger, known: Nodes = CLUSTER) -> Explanation:
-    """Explain the decision on the pod."""
     return explain(pending, Cluster(held, known, Volumes(), POLICY), {})
 
 

@@ -46,7 +46,6 @@ def test_a_decision_by_strategy_costs_the_same_in_a_large_cluster(strategy: Stra
 
 
 def lines(costs: list[Cost]) -> int:
-    """Return the lines of all costs together."""
     return sum(each.lines for each in costs)
 
 

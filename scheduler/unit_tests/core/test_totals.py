@@ -11,16 +11,14 @@ from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node, Nodes
-from gpu_scheduler.core.pods.pod import ResourceRequest
 from gpu_scheduler.core.policy import Policy
-from unit_tests.core.build import node, running
+from unit_tests.core.build import limit, node, running
 
 GPU = "nvidia.com/gpu"
 MONITORED = Inventory(tuple(Device(index, model="A100", memory=40960) for index in range(4)))
 BUSY = {0: DeviceReading(utilization=60), 2: DeviceReading(utilization=20)}
 READ = {"inventory": MONITORED, "readings": BUSY}
 PLUGIN: dict[str, Any] = {"advertised": 2, "allocatable": {GPU: 2}}
-TWO = ResourceRequest({GPU: 2})
 HOLDER = running("a-0", "node1", "0=node1:1")
 
 
@@ -78,7 +76,7 @@ def test_each_device_of_a_node_counts_in_one_state() -> None:
     nodes, ledger = cluster_of(open_node, closed, plugin)
     ledger.apply(HOLDER)
     ledger.apply(running("b-0", "node2", "0=node2:0"))
-    ledger.apply(running("c-0", "node3", "0=node3:0,1", gpu_limits=(("main", 2),), resource_request=TWO))
+    ledger.apply(running("c-0", "node3", "0=node3:0,1", **limit(2)))
     totals_ = GpuTotals()
     totals_.take(nodes, ledger)
 

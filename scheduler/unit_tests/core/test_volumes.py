@@ -46,7 +46,6 @@ def volumes(*claims: VolumeClaim) -> Volumes:
 
 
 def pod(*claims: str) -> Pod:
-    """Return a pod that mounts these claims."""
     return Pod(PodRef("default", "train-0", "uid-0"), PlacementRequest(), claims=claims)
 
 

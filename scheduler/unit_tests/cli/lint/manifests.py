@@ -38,7 +38,6 @@ def stateful_set(text: str = TWO, spec: str = "", **more: str) -> str:
 
 
 def pod(pods: str, name: str = "train-0") -> str:
-    """Return a pod."""
     named = pods.replace("metadata:", f"metadata:\n  name: {name}", 1)
     return f"apiVersion: v1\nkind: Pod\n{named}"
 
