@@ -53,6 +53,7 @@ def test_a_listing_has_the_form_that_is_asked_for(options: Options, part: str) -
     printed = render(LISTING, options)
 
     assert part in printed
+    assert printed == part or options.output is not Output.NAME
     assert ("NAME" in printed) == (options.output is Output.WIDE)
 
 
