@@ -200,14 +200,6 @@ QUOTAS: Final = (
         asker(),
         (Remedy(ended()), Inspection(), Remedy(limited_to("devices=2"))),
     ),
-    Case(
-        "a pod that asks for a count waits for the quota of its namespace",
-        ("quota-1",),
-        limited(1, TWO, holder("0=node1:1\n", literal("1"))),
-        counting(),
-        (Remedy(ended()), Inspection(), Remedy(limited_to("devices=2"))),
-        message_of="a pod waits until pods of its namespace end, and the message has both numbers",
-    ),
 )
 
 CASES: Final = (*COUNTS, *QUOTAS)

@@ -95,16 +95,6 @@ EXISTENCE: Final = (
         also=(Remedy(patched(lists(device(0), device(5))), text="the inventory lists it"),),
     ),
     Case(
-        "a pod waits for a device number that the device plugin does not advertise",
-        ("fit-11",),
-        cluster(PLUGIN),
-        asker("0=node1:2\n", literal("2")),
-        (Remedy(anew(asker("0=node1:1\n", literal("1"))), given="1"), Inspection()),
-        "2",
-        also=(Remedy(patched(resources(gpus="4")), text="the plugin advertises it"),),
-        message_of="a pod waits for a device that the inventory does not list",
-    ),
-    Case(
         "a pod waits for a device that its monitor reports unhealthy",
         (),
         cluster(BROKEN),
@@ -178,14 +168,6 @@ HELD: Final = (
         _held("5"),
         "5",
     ),
-    Case(
-        "two pods share a device only if both allow it",
-        ("share-5",),
-        plain(holder()),
-        asker(annotations=ANY),
-        _held(),
-        message_of="a pod waits for a device that another workload holds, and the message names the holder",
-    ),
 )
 
 SEVERAL: Final = (
@@ -238,15 +220,6 @@ PLUGINS: Final = (
         asker(TWO, reading(), limits=BOTH),
         (Remedy(ended()), ON_ANOTHER_NODE),
         "0,1",
-    ),
-    Case(
-        "devices of the device plugin that another scheduler's pod has are counted",
-        ("limit-2",),
-        cluster(PLUGIN, foreign(limits=ONE)),
-        asker(TWO, reading(), limits=BOTH),
-        (Remedy(ended("foreign-0")), ON_ANOTHER_NODE),
-        "0,1",
-        message_of="devices of the device plugin are counted",
     ),
     Case(
         "no waiting helps a pod with a higher limit than the device plugin has devices",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.integration.feasibility_case import LINE, Case, asker, cluster, plain
+from tests.integration.feasibility_case import LINE, Case, asker, plain
 from tests.integration.remedies import Inspection, Remedy, anew, ended, gone
-from tests.objects import literal, node, pod, reading, replica
+from tests.objects import literal, pod, reading, replica
 
 if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
@@ -133,14 +133,6 @@ INDICES: Final = (
             Remedy(gone("claiming-0")),
             Remedy(anew(pod("asker", LINES, reading()), name="asker"), given="0"),
         ),
-    ),
-    Case(
-        "if no free index is possible, the reason is that of the lowest",
-        ("index-13",),
-        cluster(node("node1", ready=False)),
-        replica("train", "77cc", "c7c7c", "0=node1:0\n1=node9:1\n"),
-        (Remedy(lambda namespace: namespace.set_ready("node1", ready=True)), Inspection()),
-        message_of="a pod waits for a node that is not ready",
     ),
 )
 

@@ -117,16 +117,6 @@ IDENTITY: Final = (
         also=(Remedy(text="kubectl label node node1 tier=gold --overwrite"),),
     ),
     Case(
-        "a selector that no node matches has a higher rank than a held GPU",
-        ("fit-5", "text-14"),
-        plain(holder()),
-        asker(nodeSelector={"tier": "gold"}),
-        (Remedy(Steps(gone(), anew(asker()))), another_node()),
-        transient=("GpuHeld: ", "terminating since"),
-        also=(Remedy(then=gone(), text="kubectl label node node1 tier=gold"),),
-        message_of="a pod with a node selector waits for the label",
-    ),
-    Case(
         "a pod with required node affinity waits for the label",
         ("fit-6",),
         plain(),

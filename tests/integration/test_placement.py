@@ -45,18 +45,6 @@ def test_a_node_may_be_named_by_its_label(namespace: Namespace, scheduler: Comma
     assert pod["metadata"]["annotations"]["agentaflow.gpu/assigned-node"] == "aks-pool-1-vmss000000"
 
 
-@pytest.mark.promise("fit-3", "wait-1")
-def test_a_cordoned_node_gets_nothing_until_it_is_uncordoned(namespace: Namespace, scheduler: Command) -> None:
-    """The API server does not check the node of a Binding, so the scheduler must."""
-    namespace.node("node1", unschedulable=True)
-    namespace.pod("train-0", "0=node1:0\n", "0")
-    namespace.wait_message("train-0", "NodeUnschedulable: ")
-
-    namespace.cordon("node1", cordoned=False)
-
-    namespace.wait_bound("train-0", "node1")
-
-
 @pytest.mark.promise("place-1")
 def test_pods_of_other_schedulers_are_not_scheduled(namespace: Namespace, scheduler: Command) -> None:
     """A pod of another scheduler with a map is not bound, gets no message and holds no device."""
