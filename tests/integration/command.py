@@ -10,8 +10,9 @@ import signal
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 from urllib.error import HTTPError
 
 from gpu_scheduler.process.http_server import PAUSE, PROGRESS
@@ -20,7 +21,7 @@ from tests.integration.programs import Process, free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tests.integration.control_plane import ControlPlane
     from tests.kube_client import KubeClient
@@ -92,6 +93,17 @@ class Command:
         except AssertionError as error:
             error.add_note(f"{self.get('/readyz')}\n{self.process.output()[-3000:]}")
             raise
+
+    @contextmanager
+    def serving(self, *, leads: bool = False) -> Iterator[Self]:
+        """Yield it when it is ready, with `leads` when it leads too. It is ended afterwards."""
+        try:
+            self.wait_ready()
+            if leads:
+                eventually(f"{self.process.name} leads", self.leads, seconds=30)
+            yield self
+        finally:
+            self.process.stop()
 
     def progress(self) -> Object:
         """Return the versions that it has applied, and how much is due."""

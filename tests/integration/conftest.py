@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.kube_client import KubeClient
+
 _numbers = itertools.count(1)
 _FIRST: Final = ("removal", "observability", "play", "preflight", "charts")
 """Files with plays, the longest first: few tests, of many seconds each. At the end most workers would wait for them."""
@@ -55,13 +57,8 @@ def namespace(plane: ControlPlane) -> Iterator[Namespace]:
 @pytest.fixture(scope="module")
 def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """One leading replica of the scheduler, shared by the tests of a module."""
-    command = start_alone(plane, tmp_path_factory.mktemp("scheduler"), "scheduler-0")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with start_alone(plane, tmp_path_factory.mktemp("scheduler"), "scheduler-0").serving(leads=True) as command:
         yield command
-    finally:
-        command.process.stop()
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +110,12 @@ def guarded(kinds: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
+def admin(guarded: ControlPlane) -> KubeClient:
+    """The client of a user with all RBAC rights."""
+    return guarded.client_as("admin")
+
+
+@pytest.fixture
 def workloads(kinds: ControlPlane) -> Iterator[Workloads]:
     """A new namespace for GPUWorkloads. Its GPUWorkloads and pods, and all nodes, are deleted afterwards."""
     workloads = Workloads(kinds, Namespace(kinds.kube, f"orders-{next(_numbers)}"))
@@ -125,13 +128,8 @@ def workloads(kinds: ControlPlane) -> Iterator[Workloads]:
 @pytest.fixture(scope="module")
 def controller(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """One leading controller, shared by the tests of a module."""
-    command = start_controller(kinds, tmp_path_factory.mktemp("controller"), "controller-0")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads, seconds=15)
+    with start_controller(kinds, tmp_path_factory.mktemp("controller"), "controller-0").serving(leads=True) as command:
         yield command
-    finally:
-        command.process.stop()
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,12 @@ class Placed:
     index: int
 
 
+def debugged(kube: KubeClient, pod: str, container: Object | None = None) -> tuple[int, Object]:
+    """Add a debug container to the pod of this path, as `kubectl debug` does. Return status and answer."""
+    body = {"spec": {"ephemeralContainers": [container or {"name": "debug", "image": "none"}]}}
+    return kube.call("PATCH", f"{pod}/ephemeralcontainers", body, "application/strategic-merge-patch+json")
+
+
 class Namespace:
     """One namespace of a running control plane."""
 

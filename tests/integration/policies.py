@@ -14,6 +14,7 @@ import yaml
 from gpu_scheduler.names import ASSIGNED_DEVICES as ASSIGNED
 from gpu_scheduler.names import OBSERVER
 from tests import objects
+from tests.integration.accounts import allow, rights
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually
 
@@ -127,13 +128,7 @@ def read(admin: KubeClient, path: str) -> Object:
 
 def allow_use(kube: KubeClient, namespace: str, resource: str, account: str = "default") -> None:
     """Allow an account to use `observers` or `keepenvs`, virtual resources of ours, by a Role and a RoleBinding."""
-    name = f"{account}-uses-{resource}"
-    rule = {"apiGroups": ["agentaflow.io"], "resources": [resource], "verbs": ["use"]}
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    kube.create(f"{roles}/roles", {"metadata": {"name": name}, "rules": [rule]})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    kube.create(f"{roles}/rolebindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
+    allow(kube, namespace, account, f"{account}-uses-{resource}", rights(resource, "use"))
     # The API server's authorizer reads the new objects a moment later.
     user = f"system:serviceaccount:{namespace}:{account}"
     asked = {"namespace": namespace, "verb": "use", "group": "agentaflow.io", "resource": resource}

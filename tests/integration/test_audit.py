@@ -25,8 +25,7 @@ def test_a_damaged_ledger_is_found_and_repaired(plane: ControlPlane, namespace: 
     """The ledger loses all holders of devices. The next audit counts a repair and restores the holder."""
     times = {"AUDIT_INTERVAL": "3s", "SCHEDULING_INTERVAL": "200ms"}
     command = start_alone(plane, tmp_path, "damaged-0", None, "tests.integration.program_with_wrong_ledger", **times)
-    try:
-        command.wait_ready()
+    with command.serving():
         namespace.node("node1")
         namespace.make(holder())
         namespace.wait_bound("holder-0", "node1")
@@ -38,8 +37,6 @@ def test_a_damaged_ledger_is_found_and_repaired(plane: ControlPlane, namespace: 
         assert command.logged("The ledger differed from the API objects")
         namespace.make(asker())
         assert f"{namespace.name}/holder-0" in namespace.wait_message("asker-0", "GpuHeld: ")
-    finally:
-        command.process.stop()
 
 
 @pytest.mark.promise("lead-5")

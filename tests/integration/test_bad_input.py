@@ -21,7 +21,6 @@ AT_ADMISSION: Final = frozenset(
     {"MapInvalid", "RequestInvalid", "IndexUnknown", "IndexNotInMap", "EnvConflict", "Unsupported"}
 )
 DENIED: Final = "denied the request: "
-VAST: Final = "9223372036854775807"
 _numbers = itertools.count()
 
 

@@ -34,16 +34,13 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace,
         command = start_alone(
             plane, tmp_path_factory.mktemp("scheduler"), "thrifty-0", POD_RESYNC="1s", SCHEDULING_INTERVAL="500ms"
         )
-        try:
-            command.wait_ready()
+        with command.serving():
             namespace = Namespace(plane.kube, "budget")
             namespace.node("node1", room={"pods": "1000"})
             namespace.pod("first-0", "0=node1:0\n", "0")
             namespace.wait_bound("first-0", "node1")
             namespace.wait_event("first-0", "Scheduled")
             yield namespace, command
-        finally:
-            command.process.stop()
     finally:
         plane.stop()
 

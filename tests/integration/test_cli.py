@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration.accounts import allow, rights
 from tests.integration.command import LEASE
 from tests.integration.installed import TEMPLATE, Installed, fields_of_view, interrupted, pods_of, read_until, seen_of
 from tests.integration.policies import allow_use
@@ -155,15 +156,8 @@ def test_the_right_to_list_one_namespace_is_enough_for_its_workloads(
     kinds: ControlPlane, populated: Namespace, tmp_path: Path
 ) -> None:
     """A user who may list only pods and GPUWorkloads of one namespace gets these, and an error for the nodes."""
-    space = f"namespaces/{populated.name}"
-    populated.kube.create(f"/api/v1/{space}/serviceaccounts", {"metadata": {"name": "jane"}})
-    rights = f"/apis/rbac.authorization.k8s.io/v1/{space}"
-    rules = [{"apiGroups": ["", "agentaflow.io"], "resources": ["pods", "gpuworkloads"], "verbs": ["list"]}]
-    populated.kube.create(f"{rights}/roles", {"metadata": {"name": "look"}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "jane", "namespace": populated.name}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "look"}
-    binding = {"metadata": {"name": "look"}, "roleRef": reference, "subjects": [subject]}
-    populated.kube.create(f"{rights}/rolebindings", binding)
+    rules = (rights("pods", "list", group=""), rights("gpuworkloads", "list"))
+    allow(populated.kube, populated.name, "jane", "look", *rules)
     jane = Installed(tmp_path, kinds, kinds.service_account_token(populated.name, "jane"), populated.name)
 
     assert [fields_of_view(each) for each in jane.items("workloads")] == [seen_of(pod) for pod in pods_of(populated)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
+from tests.integration.accounts import RBAC, allow_everywhere, binding, rights
 from tests.integration.command import start_alone
 from tests.integration.installed import Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE
@@ -25,33 +26,23 @@ if TYPE_CHECKING:
     from tests.integration.workloads import Workloads
 
 GPU_NODES: Final = f"{API}/gpunodes"
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 ME: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:operator"
 REASON: Final = ("--reason", "fan noise")
 # Nothing else is granted to whoever takes GPUs out of service, beside what lets the verbs read the installation.
 READS: Final = (
-    {"apiGroups": ["apps"], "resources": ["deployments", "replicasets", "statefulsets"], "verbs": ["get", "list"]},
-    {
-        "apiGroups": [""],
-        "resources": ["configmaps", "persistentvolumeclaims", "persistentvolumes"],
-        "verbs": ["get", "list"],
-    },
-    {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list"]},
+    *(rights(each, "get", "list", group="apps") for each in ("deployments", "replicasets", "statefulsets")),
+    *(rights(each, "get", "list", group="") for each in ("configmaps", "persistentvolumeclaims", "persistentvolumes")),
+    rights("storageclasses", "list", group="storage.k8s.io"),
+    rights("leases", "get", "list", group="coordination.k8s.io"),
 )
 
 
 @pytest.fixture(scope="module")
 def me(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The command line of an operator: bound to the role that is shipped, and allowed to read."""
-    subject = {"kind": "ServiceAccount", "name": "operator", "namespace": SYSTEM_NAMESPACE}
-    kube = kinds.kube
-    kube.create(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts", {"metadata": {"name": "operator"}})
-    kube.create(f"{RBAC}/clusterroles", {"metadata": {"name": "operator-reads"}, "rules": list(READS)})
-    for role in ("gpu-scheduler-operator", "operator-reads"):
-        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-        body = {"metadata": {"name": role}, "roleRef": ref, "subjects": [subject]}
-        kube.create(f"{RBAC}/clusterrolebindings", body)
+    allow_everywhere(kinds.kube, SYSTEM_NAMESPACE, "operator", "operator-reads", *READS)
+    operates = binding("operator", "ClusterRole", "gpu-scheduler-operator", "operator", SYSTEM_NAMESPACE)
+    kinds.kube.create(f"{RBAC}/clusterrolebindings", operates)
     token = kinds.service_account_token(SYSTEM_NAMESPACE, "operator")
     return Installed(tmp_path_factory.mktemp("me"), kinds, token, "default")
 
@@ -95,13 +86,9 @@ def test_a_new_leader_confirms_what_its_predecessor_did_not(
     place.node("node1")
     complaint = me.complaint("gpu-scheduler", "cordon", "node1:0", *REASON, "--timeout", "1s", code=1)
     assert "cannot tell whether the scheduler obeys the cordons of node node1 yet" in complaint
-    command = start_alone(kinds, tmp_path, "late")
-    try:
-        command.wait_ready()
+    with start_alone(kinds, tmp_path, "late").serving():
         me.items("cordon", "node1:0", "--reason", "still noisy")
-    finally:
-        command.process.stop()
-        place.kube.call("DELETE", GPU_NODES)
+    place.kube.call("DELETE", GPU_NODES)
 
 
 @pytest.mark.promise("cordon-1", "cordon-4")

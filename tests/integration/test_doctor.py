@@ -13,7 +13,7 @@ import trustme
 from gpu_scheduler.cli.doctor.examine import CHECKS
 from gpu_scheduler.names import LEASE, SERVING_SECRET, WEBHOOK
 from tests.integration import policies
-from tests.integration.accounts import create_account
+from tests.integration.accounts import RBAC, create_account
 from tests.integration.command import start_scheduler
 from tests.integration.complete import EVERY_ADDRESS, CompleteInstallation
 from tests.integration.control_plane import ADMIN_TOKEN
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 DAY: Final = timedelta(days=1)
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 VIEWER: Final = [
     {"apiGroups": [group], "resources": resources, "verbs": verbs}
     for group, resources, verbs in (

@@ -65,12 +65,8 @@ def node(kinds: ControlPlane, workloads: Workloads) -> Iterator[DrivenNode]:
 @pytest.fixture
 def driver(node: DrivenNode) -> Iterator[Command]:
     """The driver of node1, when it is ready."""
-    command = node.start()
-    try:
-        command.wait_ready()
+    with node.start().serving() as command:
         yield command
-    finally:
-        command.process.stop()
 
 
 @pytest.fixture
@@ -152,14 +148,10 @@ def test_a_restart_writes_nothing(node: DrivenNode, driver: Command) -> None:
     assert driver.process.stop() == 0
     assert list(node.kubelet_dir.rglob("*.sock")) == []
 
-    second = node.start()
-    try:
-        second.wait_ready()
+    with node.start().serving() as second:
         assert versions(node) == before
         # Both processes have one log: the first has published the devices, and then the taint.
         assert second.count("Published") == 2
-    finally:
-        second.process.stop()
 
 
 def add_device(plane: ControlPlane, node: DrivenNode) -> None:
@@ -270,9 +262,7 @@ def test_a_crash_before_the_answer_loses_nothing(node: DrivenNode, namespace: Na
     (written,) = json.loads(node.checkpoint.read_text())["claims"]
     assert (written["uid"], written["devices"][0]["name"]) == (first["metadata"]["uid"], name(1))
 
-    restarted = node.start()
-    try:
-        restarted.wait_ready()
+    with node.start().serving() as restarted:
         found = node.client.prepare(second, first)
         assert "has GPU 1 (" in found[second["metadata"]["uid"]].error
         assert [each.device_name for each in found[first["metadata"]["uid"]].devices] == [name(1)]
@@ -280,5 +270,3 @@ def test_a_crash_before_the_answer_loses_nothing(node: DrivenNode, namespace: Na
         assert restarted.metric(f"gpu_scheduler_driver_prepared_claims{{{of_node}}}") == 1
         held = f'{of_node},operation="prepare",outcome="held"'
         assert restarted.metric(f"gpu_scheduler_driver_claims_total{{{held}}}") == 1
-    finally:
-        restarted.process.stop()

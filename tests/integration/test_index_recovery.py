@@ -38,9 +38,7 @@ def test_indices_are_rebuilt_after_the_scheduler_was_killed(
     namespace.delete("train-c7c7c")
     namespace.make(child("ReplicaSet", "train-f7f7f", THREE))
     namespace.make(child("ReplicaSet", "train-g7g7g", THREE))
-    second = start_alone(plane, tmp_path, "after-0")
-    try:
-        second.wait_ready()
+    with start_alone(plane, tmp_path, "after-0").serving():
         taken = eventually(
             "one of the two has the free line",
             lambda: [name for name in ("train-f7f7f", "train-g7g7g") if namespace.node_of(name)],
@@ -50,8 +48,6 @@ def test_indices_are_rebuilt_after_the_scheduler_was_killed(
         namespace.wait_message(other, "NoFreeIndex: ")
         for name in ("train-b7b7b", "train-d7d7d"):
             assert namespace.read(name) == before[name]
-    finally:
-        second.process.stop()
 
 
 @pytest.mark.promise("together-2", "together-3")
@@ -65,9 +61,7 @@ def test_lines_are_kept_after_a_restart(plane: ControlPlane, namespace: Namespac
     namespace.placed("train-1")
     first.kill()
     namespace.make(pod("other", "0=node2:0\n", literal("0"), annotations={"agentaflow.gpu/index": "0"}))
-    second = start_alone(plane, tmp_path, "together-1")
-    try:
-        second.wait_ready()
+    with start_alone(plane, tmp_path, "together-1").serving():
         namespace.wait_message("other", "GpuHeld: ", parts=("GPU 0", "node2", "StatefulSet "))
         namespace.make(_member(2))
         assert namespace.placed("train-2").node == "node2"
@@ -76,8 +70,6 @@ def test_lines_are_kept_after_a_restart(plane: ControlPlane, namespace: Namespac
         )
         namespace.delete("train-2")
         assert namespace.placed("other").node == "node2"
-    finally:
-        second.process.stop()
 
 
 def _member(index: int) -> Object:

@@ -10,7 +10,7 @@ import pytest
 from tests import objects
 from tests.integration.control_plane import ControlPlane
 from tests.integration.environments import ALL, BOOKED, EXCESS, NOT_BOOKED, TOO_LONG
-from tests.integration.namespace import MAP, Namespace
+from tests.integration.namespace import MAP, Namespace, debugged
 from tests.integration.policies import SCHEDULER, apply
 from tests.objects import annotated, binding, null_pod
 from tests.waiting import eventually
@@ -52,7 +52,7 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
         kube = plane.kube
         kube.create("/api/v1/namespaces", {"metadata": {"name": "injected"}})
         kube.create(PODS, objects.pod("elder"))
-        assert _debugged(plane.client_as("admin"), "elder", _container("before"))[0] == 200
+        assert debugged(plane.client_as("admin"), f"{PODS}/elder", _container("before"))[0] == 200
         apply(kube, "guards", "injection", "environment")
 
         def in_force() -> bool:
@@ -83,13 +83,6 @@ def _created(who: KubeClient, **pod: Any) -> Object:
     status, answer = who.call("POST", PODS, objects.pod(f"pod-{next(_numbers)}", **pod))
     assert status == 201, answer
     return answer
-
-
-def _debugged(who: KubeClient, name: str, container: Object) -> tuple[int, Object]:
-    """Add an ephemeral container, as `kubectl debug` does. Return status and answer."""
-    body = {"spec": {"ephemeralContainers": [container]}}
-    path = f"{PODS}/{name}/ephemeralcontainers"
-    return who.call("PATCH", path, body, "application/strategic-merge-patch+json")
 
 
 def _env(pod: Object, *lists: str) -> dict[str, list[Object]]:
@@ -142,7 +135,7 @@ def test_debug_containers_read_their_pods_devices(admin: KubeClient) -> None:
     name = _created(admin)["metadata"]["name"]
 
     for number, variables in enumerate(([], [MINE], [DEVICES])):
-        status, pod = _debugged(admin, name, _container(f"debug-{number}", *variables))
+        status, pod = debugged(admin, f"{PODS}/{name}", _container(f"debug-{number}", *variables))
         assert status == 200, pod
 
     assert _env(pod, "ephemeralContainers") == {
@@ -154,7 +147,7 @@ def test_debug_containers_read_their_pods_devices(admin: KubeClient) -> None:
 
 def test_a_pod_from_before_the_policy_can_be_debugged(admin: KubeClient) -> None:
     """The existing debug container cannot be changed, so only the new one gets our variables."""
-    status, pod = _debugged(admin, "elder", _container("after"))
+    status, pod = debugged(admin, f"{PODS}/elder", _container("after"))
 
     assert status == 200, pod
     assert _env(pod) == {"main": [], "before": [], "after": OURS}
@@ -182,7 +175,8 @@ def test_another_value_of_a_debug_container_is_refused(
 ) -> None:
     """The pod's keep-env does not apply to ephemeral containers."""
     container = _container("stubborn", MINE, ALL[what])
-    status, answer = _debugged(admin, _created(admin, annotations=annotations)["metadata"]["name"], container)
+    name = _created(admin, annotations=annotations)["metadata"]["name"]
+    status, answer = debugged(admin, f"{PODS}/{name}", container)
 
     assert status == 403
     assert CONFLICT in answer["message"]
@@ -271,11 +265,11 @@ def test_pods_of_other_schedulers_are_unchanged(injected: ControlPlane, admin: K
         "POST", f"{PODS}/foreign-0/binding", binding("foreign-0")
     )
     assert status == 201, answer
-    status, debugged = _debugged(admin, "foreign-1", _container("debug"))
-    assert status == 200, debugged
+    status, later = debugged(admin, f"{PODS}/foreign-1", _container("debug"))
+    assert status == 200, later
 
     assert _env(bare) == {"main": []}
-    assert _env(debugged) == {"main": [LITERAL], "debug": []}
+    assert _env(later) == {"main": [LITERAL], "debug": []}
 
 
 def test_pods_with_null_lists_or_many_containers_get_the_variables(admin: KubeClient) -> None:

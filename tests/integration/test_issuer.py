@@ -17,6 +17,7 @@ import trustme
 
 from gpu_scheduler.certificates.issuing import Terms, issue, names_of, read_authority, reason_to_renew
 from gpu_scheduler.names import CA_SECRET, ISSUER, SERVING_SECRET
+from tests.integration.accounts import allow, allow_everywhere
 from tests.integration.command import SCHEDULER
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
@@ -88,16 +89,9 @@ class Site:
 
     def add_account(self, name: str, rights: tuple[Right, ...]) -> None:
         """Create an account with these rights, and return when the API server grants them."""
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}
-        metadata = {"metadata": {"name": name}}
-        namespaced = f"{RBAC}/namespaces/{SYSTEM}"
-        self.kube.create(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", metadata)
-        for kind, path in (("Role", f"{namespaced}/roles"), ("ClusterRole", f"{RBAC}/clusterroles")):
-            rules = [each.rule for each in rights if (each.resource == "secrets") is (kind == "Role")]
-            reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-            self.kube.create(path, {**metadata, "rules": rules})
-            binding = {**metadata, "roleRef": reference, "subjects": [subject]}
-            self.kube.create(path.replace("roles", "rolebindings"), binding)
+        for grant, namespaced in ((allow, True), (allow_everywhere, False)):
+            rules = (each.rule for each in rights if (each.resource == "secrets") is namespaced)
+            grant(self.kube, SYSTEM, name, name, *rules)
         token = self.plane.service_account_token(SYSTEM, name)
         self._kubeconfigs[name] = self.plane.kubeconfig(self._folder / f"{name}.kubeconfig", token)
         eventually("the rights are granted", partial(self._has, f"system:serviceaccount:{SYSTEM}:{name}", rights))

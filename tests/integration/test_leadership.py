@@ -93,12 +93,7 @@ def test_a_leader_that_loses_its_lease_ends(replicas: tuple[Command, Command], n
 
 def test_an_idle_replica_is_small(plane: ControlPlane, tmp_path: Path) -> None:
     """An idle replica uses at most 90 MB: it must not import the client's typed classes or rich."""
-    command = start_alone(plane, tmp_path, "small-0")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with start_alone(plane, tmp_path, "small-0").serving(leads=True) as command:
         resident = command.resident()
         print(f"{resident:.0f} MB resident")  # noqa: T201 - the figure is wanted
         assert resident <= 90
-    finally:
-        command.process.stop()

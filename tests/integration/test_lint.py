@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import objects
+from tests.integration.accounts import allow_everywhere, rights
 from tests.integration.installed import Installed
 
 if TYPE_CHECKING:
@@ -16,20 +17,12 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-
 
 @pytest.fixture
 def reader(kinds: ControlPlane, populated: Namespace, tmp_path: Path) -> Installed:
     """The command line, for a user who may get and list everything, and write nothing."""
-    kube, name = populated.kube, populated.name
-    kube.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "reader"}})
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]
-    kube.create(f"{RBAC}/clusterroles", {"metadata": {"name": f"{name}-reader"}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": name}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{name}-reader"}
-    binding = {"metadata": {"name": f"{name}-reader"}, "roleRef": reference, "subjects": [subject]}
-    kube.create(f"{RBAC}/clusterrolebindings", binding)
+    name = populated.name
+    allow_everywhere(populated.kube, name, "reader", f"{name}-reader", rights("*", "get", "list", group="*"))
     return Installed(tmp_path, kinds, kinds.service_account_token(name, "reader"), name)
 
 

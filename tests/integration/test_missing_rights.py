@@ -111,12 +111,8 @@ def start(plane: ControlPlane, folder: Path, account: str, *options: str, **env:
 def alone(guide: ControlPlane, train: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """The scheduler with the guide's rights, which elects no leader."""
     assert train.name
-    command = start(guide, tmp_path_factory.mktemp("alone"), "gpu-scheduler", ALONE)
-    try:
-        command.wait_ready()
+    with start(guide, tmp_path_factory.mktemp("alone"), "gpu-scheduler", ALONE).serving() as command:
         yield command
-    finally:
-        command.process.stop()
 
 
 def missing(command: Command) -> list[str]:
@@ -242,15 +238,10 @@ def test_the_commands_of_the_log_grant_all_rights(
         assert done.returncode == 0, (commands, done.stderr)
 
     (tmp_path / "granted").mkdir()
-    command = start(guide, tmp_path / "granted", "newcomer", ISOLATION="dra")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with start(guide, tmp_path / "granted", "newcomer", ISOLATION="dra").serving(leads=True) as command:
         train.node("node3")
         train.pod("granted-0", "0=node3:0", "0")
         train.wait_bound("granted-0", "node3")
         train.wait_event("granted-0", "Scheduled")
         train.wait_message("bare-0", "EnvNotInjected: ")
         assert missing(command) == []
-    finally:
-        command.process.stop()

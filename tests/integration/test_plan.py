@@ -9,6 +9,7 @@ import pytest
 
 from tests import objects
 from tests.auditor.audit_log import ASKED, AuditLog
+from tests.integration.accounts import allow_everywhere
 from tests.integration.installed import Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
 from tests.integration.role_manifests import control_plane
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:planner"
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 RULES: Final = (
     {
         "apiGroups": [""],
@@ -59,12 +59,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     flags = f"--audit-policy-file={folder}/policy.json", f"--audit-log-path={folder}/audit.log"
     plane = control_plane(folder, *flags)
     try:
-        account = {"kind": "ServiceAccount", "name": "planner", "namespace": SYSTEM_NAMESPACE}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "planner"}
-        meta = {"metadata": {"name": "planner"}}
-        plane.kube.create(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts", meta)
-        plane.kube.create(f"{RBAC}/clusterroles", {**meta, "rules": list(RULES)})
-        plane.kube.create(f"{RBAC}/clusterrolebindings", {**meta, "roleRef": role, "subjects": [account]})
+        allow_everywhere(plane.kube, SYSTEM_NAMESPACE, "planner", "planner", *RULES)
         yield plane
     finally:
         plane.stop()

@@ -24,10 +24,7 @@ ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles/
 @pytest.mark.promise("quota-4", "quota-5")
 def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Namespace, tmp_path: Path) -> None:
     """Holds are read from the pods. A text with an error lifts no limit, before and after a restart."""
-    command = start_alone(plane, tmp_path, "limited-0")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with start_alone(plane, tmp_path, "limited-0").serving(leads=True) as command:
         train(limited, 0, 1)
         assert [limited.placed(f"train-{index}").devices for index in (0, 1)] == ["0,1", "0"]
         limit(limited, command, "devices=2")
@@ -36,11 +33,9 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Na
         assert command.metric("gpu_scheduler_limits_faults") == 1
         train(limited, 2)
         limited.wait_message("train-2", "QuotaExceeded: ")
-
         command.kill()
-        command = start_alone(plane, tmp_path, "limited-1")
-        command.wait_ready()
-        eventually("it leads", command.leads)
+
+    with start_alone(plane, tmp_path, "limited-1").serving(leads=True) as command:
         eventually("the error is logged again", lambda: command.logged("the lines that can be read hold"))
         train(limited, 3)
         assert "cannot be read" in limited.wait_message("train-3", "QuotaExceeded: ")
@@ -48,8 +43,6 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Na
 
         limited.kube.delete(limits.LIMITS)
         eventually("both are bound", lambda: limited.node_of("train-2") and limited.node_of("train-3"), seconds=12)
-    finally:
-        command.process.stop()
 
 
 @pytest.mark.promise("quota-6")

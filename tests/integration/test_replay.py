@@ -11,10 +11,10 @@ import pytest
 
 from gpu_scheduler.cli.timeline import What, from_log
 from tests import objects
+from tests.integration.accounts import allow_everywhere, rights
 from tests.integration.command import start_alone
 from tests.integration.installed import Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
-    from tests.objects import Object
 
 WAITING = {
     "held-0": ("0=node1:0\n1=node2:0", "0", "GpuHeld"),
@@ -42,12 +41,8 @@ WAITING = {
 def recorded(plane: ControlPlane, tmp_path: Path) -> Iterator[Command]:
     """A leading scheduler that writes a journal."""
     command = start_alone(plane, tmp_path, "scheduler-0", DECISION_JOURNAL=str(tmp_path / "journal"))
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with command.serving(leads=True):
         yield command
-    finally:
-        command.process.stop()
 
 
 def decided(operator: Installed, file: Path, *words: str, code: int = 0) -> dict[str, Any]:
@@ -102,14 +97,8 @@ def test_a_replay_decides_as_the_scheduler_did(
 
 def rights_of(plane: ControlPlane, namespace: Namespace, user: str, *resources: str) -> None:
     """Create a service account that may list these resources of the core API in all namespaces."""
-    plane.kube.create(f"/api/v1/namespaces/{namespace.name}/serviceaccounts", {"metadata": {"name": user}})
-    rbac, name = "/apis/rbac.authorization.k8s.io/v1", f"{namespace.name}-{user}"
-    rules = [{"apiGroups": [""], "resources": list(resources), "verbs": ["list"]}]
-    plane.kube.create(f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": user, "namespace": namespace.name}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    body: Object = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
-    plane.kube.create(f"{rbac}/clusterrolebindings", body)
+    rules = (rights(each, "list", group="") for each in resources)
+    allow_everywhere(plane.kube, namespace.name, user, f"{namespace.name}-{user}", *rules)
 
 
 @pytest.mark.promise("replay-1")

@@ -51,9 +51,7 @@ def with_waiting_pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wait
     """A scheduler and WAITING_PODS waiting pods. The scheduler has reported the reason of each."""
     plane = control_plane(tmp_path_factory.mktemp("plane"))
     try:
-        command = start_alone(plane, tmp_path_factory.mktemp("scheduler"), "patient-0", None, **LONG)
-        try:
-            command.wait_ready()
+        with start_alone(plane, tmp_path_factory.mktemp("scheduler"), "patient-0", None, **LONG).serving() as command:
             namespace = Namespace(plane.kube, "crowd")
             began = time.monotonic()
             waiting_pods.gather(namespace, WAITING_PODS)
@@ -62,8 +60,6 @@ def with_waiting_pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wait
             eventually("each pod has an event", lambda: namespace.count_events() > WAITING_PODS, seconds=600, pause=2)
             print(f"{WAITING_PODS} pods: created in {created:.0f} s, reported in {time.monotonic() - began:.0f} s")  # noqa: T201
             yield namespace, command, Installed(tmp_path_factory.mktemp("operator"), plane, ADMIN_TOKEN, "default")
-        finally:
-            command.process.stop()
     finally:
         plane.stop()
 

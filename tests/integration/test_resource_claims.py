@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
-from tests.integration.namespace import Namespace
+from tests.integration.namespace import Namespace, debugged
 from tests.integration.webhook_process import CONFIGURATIONS, UNREVIEWED
 from tests.objects import reading
 from tests.waiting import eventually
@@ -30,26 +30,7 @@ def isolating(plane: ControlPlane, registered: RegisteredWebhook) -> Iterator[Na
     """A namespace whose label demands claims, with the webhooks' entries for it."""
     for kind, more in (("mutating", {"reinvocationPolicy": "IfNeeded"}), ("validating", {})):
         path = f"{'mutate' if kind == 'mutating' else 'validate'}-dra"
-        webhook = {
-            "name": f"{path}.gpu-scheduler.agentaflow.io",
-            "clientConfig": registered.client(path),
-            "rules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]},
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["UPDATE"],
-                    "resources": ["pods/ephemeralcontainers"],
-                },
-            ],
-            "namespaceSelector": {"matchLabels": {LABEL: "dra"}},
-            "matchConditions": [{"name": "ours", "expression": "object.spec.schedulerName == 'gpu-scheduler'"}],
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "timeoutSeconds": 2,
-            "admissionReviewVersions": ["v1"],
-            **more,
-        }
+        webhook = registered.webhook(path, namespaceSelector={"matchLabels": {LABEL: "dra"}}, **more)
         body = {"metadata": {"name": NAME}, "webhooks": [webhook]}
         plane.kube.create(f"{CONFIGURATIONS}/{kind}webhookconfigurations", body)
     # The other entries leave this namespace out: they would write literal variables first.
@@ -119,14 +100,8 @@ def test_a_pod_whose_index_is_decided_later_has_a_claim_of_its_own(isolating: Na
 def test_a_debug_container_reads_what_its_pod_reads(isolating: Namespace) -> None:
     """The API gives an ephemeral container no claims."""
     create(isolating, objects.pod("debugged-0", "0=node1:0"))
-    patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}}
 
-    status, pod = isolating.kube.call(
-        "PATCH",
-        f"{isolating.pods}/debugged-0/ephemeralcontainers",
-        patch,
-        "application/strategic-merge-patch+json",
-    )
+    status, pod = debugged(isolating.kube, f"{isolating.pods}/debugged-0")
 
     assert status == 200, pod
     (debug,) = pod["spec"]["ephemeralContainers"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
+from tests.integration.accounts import RBAC, binding, rights
 from tests.integration.command import start_alone
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually
@@ -50,13 +51,11 @@ def asked(namespace: Namespace, name: str, node: str) -> None:
 
 def admit(namespace: Namespace) -> None:
     """Allow the scheduler to list and watch the monitors' Leases, as role monitor does."""
-    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
-    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]}
-    metadata = {"name": "gpu-scheduler-reads-monitor"}
-    namespace.kube.create(f"{rights}/roles", {"metadata": metadata, "rules": [rule]})
-    scheduler = {"kind": "ServiceAccount", "name": "gpu-scheduler", "namespace": SYSTEM_NAMESPACE}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]}
-    namespace.kube.create(f"{rights}/rolebindings", {"metadata": metadata, "roleRef": role, "subjects": [scheduler]})
+    name, roles = "gpu-scheduler-reads-monitor", f"{RBAC}/namespaces/{namespace.name}"
+    leases = rights("leases", "list", "watch", group="coordination.k8s.io")
+    namespace.kube.create(f"{roles}/roles", {"metadata": {"name": name}, "rules": [leases]})
+    body = binding(name, "Role", name, "gpu-scheduler", SYSTEM_NAMESPACE)
+    namespace.kube.create(f"{roles}/rolebindings", body)
 
 
 def renew(namespace: Namespace, node: str, seconds: int) -> None:
@@ -79,10 +78,7 @@ def test_the_node_of_a_stopped_monitor_becomes_stale(plane: ControlPlane, gpu_no
     Fresh Leases last ten minutes, so that none expires on a slow machine. Then each is renewed for three seconds, and
     nothing is written afterwards: a timer notices that they have expired.
     """
-    command = start_alone(plane, tmp_path, "listening-0", MONITOR_NAMESPACE=gpu_nodes.name)
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with start_alone(plane, tmp_path, "listening-0", MONITOR_NAMESPACE=gpu_nodes.name).serving(leads=True) as command:
         assert command.logged("The resource cannot be listed: it counts as empty")
         asked(gpu_nodes, "unmonitored", "node1")
 
@@ -99,8 +95,6 @@ def test_the_node_of_a_stopped_monitor_becomes_stale(plane: ControlPlane, gpu_no
 
         renew(gpu_nodes, "node2", 600)
         gpu_nodes.wait_bound("waiting", "node2")
-    finally:
-        command.process.stop()
 
 
 def seen(command: Command) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
+from tests.integration.accounts import RBAC, allow_everywhere, rights
 from tests.integration.installed import Installed, pods_of
 from tests.integration.kubelet import NO_CAT, Kubelet
 from tests.integration.policies import allow_use
@@ -184,27 +185,19 @@ def test_what_cannot_be_read_is_unseen(cli: Installed, populated: Namespace, kub
 @pytest.fixture
 def jane(kinds: ControlPlane, populated: Namespace, tmp_path: Path) -> Iterator[Callable[[list[str]], Installed]]:
     """Return a function that makes a user who may list everything and has these verbs on pods/exec."""
-    rights, name = "/apis/rbac.authorization.k8s.io/v1", f"{populated.name}-jane"
+    name = f"{populated.name}-jane"
 
     def make(verbs: list[str]) -> Installed:
-        populated.kube.create(f"/api/v1/namespaces/{populated.name}/serviceaccounts", {"metadata": {"name": "jane"}})
-        rules = [
-            {"apiGroups": ["*"], "resources": ["pods", "nodes", "leases"], "verbs": ["list"]},
-            {"apiGroups": ["*"], "resources": ["configmaps", "deployments"], "verbs": ["get"]},
-        ]
-        if verbs:
-            rules.append({"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs})
-        populated.kube.create(f"{rights}/clusterroles", {"metadata": {"name": name}, "rules": rules})
-        subject = {"kind": "ServiceAccount", "name": "jane", "namespace": populated.name}
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-        binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
-        populated.kube.create(f"{rights}/clusterrolebindings", binding)
+        listed = (rights(each, "list", group="*") for each in ("pods", "nodes", "leases"))
+        read = (rights(each, "get", group="*") for each in ("configmaps", "deployments"))
+        executing = [rights("pods/exec", *verbs, group="")] if verbs else []
+        allow_everywhere(populated.kube, populated.name, "jane", name, *listed, *read, *executing)
         return Installed(tmp_path / "jane", kinds, kinds.service_account_token(populated.name, "jane"), populated.name)
 
     (tmp_path / "jane").mkdir()
     yield make
     for resource in ("clusterrolebindings", "clusterroles"):
-        populated.kube.delete(f"{rights}/{resource}/{name}")
+        populated.kube.delete(f"{RBAC}/{resource}/{name}")
 
 
 MISSING: Final = {

@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from tests import objects
+from tests.integration.namespace import debugged
 from tests.objects import literal, reading
 from tests.waiting import eventually
 
@@ -72,14 +73,8 @@ def test_a_container_that_sets_the_variable_itself_is_refused(calling: Namespace
 def test_a_debug_container_sees_what_its_pod_sees(calling: Namespace) -> None:
     """The webhook reviews pods/ephemeralcontainers too, which `kubectl debug` writes."""
     _create(calling, "train-0", "0=node1:2\n")
-    patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}}
 
-    status, pod = calling.kube.call(
-        "PATCH",
-        f"{calling.pods}/train-0/ephemeralcontainers",
-        patch,
-        "application/strategic-merge-patch+json",
-    )
+    status, pod = debugged(calling.kube, f"{calling.pods}/train-0")
 
     assert status == 200, pod
     (debug,) = pod["spec"]["ephemeralContainers"]

@@ -91,11 +91,11 @@ class RegisteredWebhook(Webhook):
         self._kube = plane.kube
         self._kube.create(
             f"{CONFIGURATIONS}/mutatingwebhookconfigurations",
-            {"metadata": {"name": NAME}, "webhooks": [self._webhook("mutate", reinvocationPolicy="IfNeeded")]},
+            {"metadata": {"name": NAME}, "webhooks": [self.webhook("mutate", reinvocationPolicy="IfNeeded")]},
         )
         self._kube.create(
             f"{CONFIGURATIONS}/validatingwebhookconfigurations",
-            {"metadata": {"name": NAME}, "webhooks": [self._webhook("validate")]},
+            {"metadata": {"name": NAME}, "webhooks": [self.webhook("validate")]},
         )
 
     def trust(self, *authorities: trustme.CA) -> None:
@@ -140,7 +140,8 @@ class RegisteredWebhook(Webhook):
         for kind in ("mutating", "validating"):
             self._kube.delete(f"{CONFIGURATIONS}/{kind}webhookconfigurations/{NAME}")
 
-    def _webhook(self, path: str, **more: str) -> Object:
+    def webhook(self, path: str, **more: Any) -> Object:
+        """Return the entry of a registration for pods of ours at this path. `more` are fields of it."""
         rule: dict[str, Any] = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
         return {
             "name": f"{path}.gpu-scheduler.agentaflow.io",

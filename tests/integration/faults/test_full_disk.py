@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tests.auditor.auditor import auditing
 from tests.integration.command import start_alone
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +18,7 @@ def test_a_full_disk_loses_only_the_log(plane: ControlPlane, namespace: Namespac
     """No line of the log can be written. Pods are bound, conditions are written, and the process ends with status 0."""
     (tmp_path / "mute-0.log").symlink_to("/dev/full")
     namespace.node("node1")
-    command = start_alone(plane, tmp_path, "mute-0", DEBUG_ENDPOINTS="true")
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads, seconds=30)
+    with start_alone(plane, tmp_path, "mute-0", DEBUG_ENDPOINTS="true").serving(leads=True) as command:
         with auditing(plane, command) as auditor:
             namespace.pod("first-0", "0=node1:0\n", "0")
             namespace.wait_bound("first-0", "node1")
@@ -32,5 +28,3 @@ def test_a_full_disk_loses_only_the_log(plane: ControlPlane, namespace: Namespac
             namespace.wait_bound("second-0", "node1")
             assert auditor.report() == []
         assert command.process.stop() == 0
-    finally:
-        command.process.stop()

@@ -49,12 +49,8 @@ def prompt(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
     command = start_alone(
         plane, folder, "scheduler-0", POD_INITIAL_BACKOFF=QUICK, POD_MAX_BACKOFF=QUICK, DECISION_JOURNAL=journal
     )
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads)
+    with command.serving(leads=True):
         yield command
-    finally:
-        command.process.stop()
 
 
 class TracePlayer:

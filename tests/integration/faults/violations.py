@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from tests.auditor.findings import Allowed
 from tests.integration.command import Command, start_scheduler
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +33,8 @@ def open_scheduler(
 ) -> Iterator[Command]:
     """Run a scheduler that leads, serves its ledger (DEBUG_ENDPOINTS) and writes a journal."""
     settings = {"DEBUG_ENDPOINTS": "true", "DECISION_JOURNAL": str(folder / f"{name}.journal"), **env}
-    command = start_scheduler(plane, folder, name, port, module, **settings)
-    try:
-        command.wait_ready()
-        eventually("it leads", command.leads, seconds=30)
+    with start_scheduler(plane, folder, name, port, module, **settings).serving(leads=True) as command:
         yield command
-    finally:
-        command.process.stop()
 
 
 def found(auditor: Auditor) -> set[str]:
