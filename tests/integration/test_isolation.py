@@ -58,10 +58,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IsolatedCluste
 @pytest.fixture(scope="module")
 def scheduler(cluster: IsolatedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """Our scheduler, for all tests that need only one."""
-    command = cluster.start_scheduler(tmp_path_factory.mktemp("scheduler"))
-    command.wait_ready()
-    yield command
-    command.process.stop()
+    with cluster.start_scheduler(tmp_path_factory.mktemp("scheduler")).serving() as command:
+        yield command
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from tests.integration.command import LEASE, Command
 from tests.integration.faults.proxied_replica import BINDING
 from tests.integration.faults.proxied_replica import LEASE as LEASE_CALL
 from tests.integration.faults.proxy import FaultProxy
+from tests.integration.faults.proxy_faults import Fault, Hang
 from tests.integration.link import Link
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.waiting import eventually
@@ -201,9 +202,27 @@ def create_nodes(namespace: Namespace, *names: str) -> None:
         namespace.node(name, annotations=objects.inventory(*(objects.device(index) for index in range(DEVICES))))
 
 
+@contextmanager
+def unrenewed(leader: Replica, standby: Replica) -> Iterator[float]:
+    """Lose the renewals of a leader that binds, until it has ended and the standby binds. Yield when they began."""
+    eventually("it binds", leader.binds)
+    with leader.proxy.breaking(Fault("PUT", LEASE, Hang(delivered=False), times=None)) as fault:
+        eventually("a renewal is lost", lambda: fault.struck)
+        began = time.monotonic()
+        assert leader.command.process.wait(60) == 1
+        eventually("the other one binds", standby.binds, 60)
+        yield began
+
+
 def create_pod_for_device(namespace: Namespace, name: str, node: str, device: int) -> None:
     """Create a pod that asks for this device and shares it with no pod: the second line makes its map unique."""
     namespace.pod(name, f"0={node}:{device}\n1={name}:0\n", str(device))
+
+
+def bind_pod(namespace: Namespace, name: str, node: str, device: int, seconds: float = 10.0) -> None:
+    """Create such a pod, and wait until it is bound."""
+    create_pod_for_device(namespace, name, node, device)
+    namespace.wait_bound(name, node, seconds)
 
 
 def create_pod_for_any(namespace: Namespace, name: str, **annotations: str) -> None:

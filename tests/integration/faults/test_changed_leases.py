@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.integration.command import LEASE
-from tests.integration.faults.replicas import SHIPPED, create_nodes, create_pod_for_device, held, run_replicas
+from tests.integration.faults.replicas import SHIPPED, bind_pod, create_nodes, held, run_replicas
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def test_a_damaged_lease_stays_with_its_holder(plane: ControlPlane, namespace: N
         leader, standby = replicas.members
         for number, change_lease in enumerate((_deleted, _emptied, _timeless, _odd, _deleted, _emptied)):
             change_lease(plane.kube)
-            create_pod_for_device(namespace, f"train{number}-0", "node1", number)
-            namespace.wait_bound(f"train{number}-0", "node1")
+            bind_pod(namespace, f"train{number}-0", "node1", number)
             eventually("the leader holds the Lease again", lambda: replicas.holder() == leader.name)
             assert not standby.command.leads()
         replicas.wait_watched(leader, standby)
@@ -73,5 +72,4 @@ def test_a_lease_that_is_damaged_after_a_kill_is_taken_after_it_expires(
         took = replicas.wait_for(standby) - damaged_at
 
         assert took >= SHIPPED.lease - SHIPPED.retry
-        create_pod_for_device(namespace, "train-0", "node1", 0)
-        namespace.wait_bound("train-0", "node1")
+        bind_pod(namespace, "train-0", "node1", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from tests.integration.command import LEASE
 from tests.integration.faults.pod_churn import PodChurn
-from tests.integration.faults.proxy_faults import Fault, Hang
-from tests.integration.faults.replicas import create_nodes, create_pod_for_device, held_twice, note, run_replicas
+from tests.integration.faults.replicas import bind_pod, create_nodes, held_twice, note, run_replicas, unrenewed
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -80,16 +78,14 @@ def test_clocks_that_are_set_do_not_change_the_leader(
             clocks[1].step(-hours * HOUR)
             eventually("the step shows in the lease", partial(_shows, plane.kube, hours * HOUR))
             replicas.wait_watched(leader, standby)
-            create_pod_for_device(namespace, f"train{number}-0", "node1", number)
-            namespace.wait_bound(f"train{number}-0", "node1")
+            bind_pod(namespace, f"train{number}-0", "node1", number)
             assert leader.command.leads()
             assert not standby.command.leads()
             assert standby.binds() == []
 
         clocks[1].step(HOUR)
         leader.command.kill()
-        create_pod_for_device(namespace, "after-0", "node1", 7)
-        namespace.wait_bound("after-0", "node1", seconds=60)
+        bind_pod(namespace, "after-0", "node1", 7, seconds=60)
         assert _shows(plane.kube, HOUR)
         assert held_twice(plane.kube) == []
 
@@ -115,14 +111,8 @@ def test_clocks_with_a_wrong_rate_make_no_second_leader(
         assert not standby.command.leads()
         # Wall clock and monotonic clock have the same wrong rate, so renewTime shows that the rate is in force.
         assert slow == 1 or _off(plane.kube) < -1
-        with PodChurn(namespace, "rush", nodes, seed=1) as churn:
-            eventually("it binds", leader.binds)
-            with leader.proxy.breaking(Fault("PUT", LEASE, Hang(delivered=False), times=None)) as fault:
-                eventually("a renewal is lost", lambda: fault.struck)
-                began = time.monotonic()
-                assert leader.command.process.wait(60) == 1
-                eventually("the other one binds", standby.binds, 60)
-        last, first = max(leader.binds()) - began, min(standby.binds()) - began
+        with PodChurn(namespace, "rush", nodes, seed=1) as churn, unrenewed(leader, standby) as began:
+            last, first = max(leader.binds()) - began, min(standby.binds()) - began
 
         note(f"rates {slow:g} and {fast:g}: bound for {last:.2f} s; the other one began at {first:.2f} s")
         assert first > last

@@ -14,6 +14,7 @@ from tests.integration.faults.proxied_replica import BINDING, LEASE
 from tests.integration.faults.proxy_faults import Fault, Hang
 from tests.integration.faults.replicas import (
     SHIPPED,
+    bind_pod,
     binders_in_order,
     create_nodes,
     create_pod_for_device,
@@ -42,13 +43,11 @@ def test_the_standby_binds_when_the_lease_has_expired(
     create_nodes(namespace, "node1")
     with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
-        create_pod_for_device(namespace, "before-0", "node1", 0)
-        namespace.wait_bound("before-0", "node1")
+        bind_pod(namespace, "before-0", "node1", 0)
 
         leader.command.kill()
         killed = time.monotonic()
-        create_pod_for_device(namespace, "after-0", "node1", 1)
-        namespace.wait_bound("after-0", "node1", seconds=60)
+        bind_pod(namespace, "after-0", "node1", 1, seconds=60)
         took = time.monotonic() - killed
 
         note(f"bound {took:.1f} s after kill -9")
@@ -66,8 +65,7 @@ def test_a_leader_stopped_past_its_lease_ends_when_it_continues(
     with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
         stopped = leader.sleep()
-        create_pod_for_device(namespace, "during-0", "node1", 0)
-        namespace.wait_bound("during-0", "node1", seconds=60)
+        bind_pod(namespace, "during-0", "node1", 0, seconds=60)
         leader.resume()
         create_pod_for_device(namespace, "after-0", "node1", 1)
 
@@ -103,8 +101,7 @@ def test_a_leader_that_is_cut_off_alone_stops_and_ends(
     create_nodes(namespace, "node1")
     with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
-        create_pod_for_device(namespace, "before-0", "node1", 0)
-        namespace.wait_bound("before-0", "node1")
+        bind_pod(namespace, "before-0", "node1", 0)
         with parted(leader):
             began = time.monotonic()
             create_pod_for_device(namespace, "after-0", "node1", 1)
@@ -124,14 +121,12 @@ def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, namespac
         with _cut(standby):
             eventually("it is not ready", lambda: standby.command.get("/readyz")[0] == 503)
             eventually("it tried for the Lease", lambda: standby.command.count("Trying for the lease failed") >= 3, 60)
-            create_pod_for_device(namespace, "before-0", "node1", 0)
-            namespace.wait_bound("before-0", "node1")
+            bind_pod(namespace, "before-0", "node1", 0)
             assert replicas.holder() == leader.name
         eventually("it is ready", lambda: standby.command.get("/readyz")[0] == 200, seconds=35)
         leader.command.kill()
         give_up_lease(plane.kube)
-        create_pod_for_device(namespace, "after-0", "node1", 1)
-        namespace.wait_bound("after-0", "node1")
+        bind_pod(namespace, "after-0", "node1", 1)
 
 
 class Kubelet:
@@ -191,13 +186,11 @@ def test_after_an_outage_of_the_api_server_one_replica_leads(
     with run_replicas(plane, tmp_path) as replicas:
         kubelet = Kubelet(replicas)
         try:
-            create_pod_for_device(namespace, "before-0", "node1", 0)
-            namespace.wait_bound("before-0", "node1")
+            bind_pod(namespace, "before-0", "node1", 0)
             began = time.monotonic()
             outage(plane, seconds)
             over = time.monotonic()
-            create_pod_for_device(namespace, "after-0", "node1", 1)
-            namespace.wait_bound("after-0", "node1", seconds=60)
+            bind_pod(namespace, "after-0", "node1", 1, seconds=60)
             # The scenario: what they send in ten seconds is counted.
             time.sleep(max(0.0, over + 10 - time.monotonic()))
         finally:

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.command import LEASE, give_up_lease
 from tests.integration.faults.proxied_replica import BINDING
 from tests.integration.faults.proxy_faults import Delay, Fault
-from tests.integration.faults.replicas import SHIPPED, create_nodes, create_pod_for_device, held, run_replicas
+from tests.integration.faults.replicas import SHIPPED, bind_pod, create_nodes, create_pod_for_device, held, run_replicas
 from tests.integration.faults.sigterm import NO_ANSWER, half_asked, stop
 from tests.waiting import eventually
 
@@ -117,8 +117,7 @@ def test_a_leader_under_faults_still_ends_in_time(
     create_nodes(namespace, "node1")
     with run_replicas(plane, tmp_path) as replicas:
         leader = replicas.members[0]
-        create_pod_for_device(namespace, "before-0", "node1", 0)
-        namespace.wait_bound("before-0", "node1")
+        bind_pod(namespace, "before-0", "node1", 0)
         create_pod_for_device(namespace, "first-0", "node1", 1)
         with damage(plane, leader):
             if damage is _everything_hangs:

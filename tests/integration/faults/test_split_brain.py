@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.integration.command import LEASE
 from tests.integration.faults.pod_churn import PodChurn
 from tests.integration.faults.proxied_replica import BINDING
-from tests.integration.faults.proxy_faults import Delay, Fault, Hang
+from tests.integration.faults.proxy_faults import Delay, Fault
 from tests.integration.faults.replicas import (
     binders_in_order,
     create_nodes,
@@ -24,6 +23,7 @@ from tests.integration.faults.replicas import (
     held_twice,
     note,
     run_replicas,
+    unrenewed,
 )
 from tests.waiting import eventually
 
@@ -91,15 +91,9 @@ def test_a_leader_that_cannot_renew_stops_binding_before_another_begins(
     create_nodes(namespace, *NODES)
     with run_replicas(plane, tmp_path) as replicas:
         leader, standby = replicas.members
-        with PodChurn(namespace, "rush", NODES, seed=SEED) as churn:
-            eventually("it binds", leader.binds)
-            with leader.proxy.breaking(Fault("PUT", LEASE, Hang(delivered=False), times=None)) as fault:
-                eventually("a renewal is lost", lambda: fault.struck)
-                began = time.monotonic()
-                assert leader.command.process.wait(60) == 1
-                eventually("the other one binds", standby.binds, 60)
-                # While pods are created: a bind that was sent may be refused, because its pod was deleted.
-                eventually("its bind is executed", lambda: standby.name in _binders(plane.kube))
+        with PodChurn(namespace, "rush", NODES, seed=SEED) as churn, unrenewed(leader, standby) as began:
+            # While pods are created: a bind that was sent may be refused, because its pod was deleted.
+            eventually("its bind is executed", lambda: standby.name in _binders(plane.kube))
         last, first = max(leader.binds()) - began, min(standby.binds()) - began
 
         note(f"after the first lost renewal it bound for {last:.2f} s; the other one began at {first:.2f} s")
