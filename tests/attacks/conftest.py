@@ -1,4 +1,4 @@
-"""Fixtures of the suite attacks: one installed cluster for the session, one tenant for each test."""
+"""Fixtures of the suite attacks: one installed cluster for the session, one tenant for a module."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_scheduler.names import CA_SECRET, SERVING_SECRET
 from tests.attacks.installed_cluster import InstalledCluster, Tenant
-from tests.integration.webhook_process import UNREVIEWED
+from tests.attacks.serving_secrets import OTHER, SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,17 +22,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledClust
     cluster.stop()
 
 
+@pytest.fixture(scope="module")
+def lasting_tenant(cluster: InstalledCluster) -> Tenant:
+    """A user with ClusterRole `admin` in a namespace, for all tests of a module."""
+    return Tenant(cluster)
+
+
 @pytest.fixture
-def tenant(cluster: InstalledCluster) -> Iterator[Tenant]:
-    """A user with ClusterRole `admin` in a namespace of its own."""
+def tenant(lasting_tenant: Tenant) -> Iterator[Tenant]:
+    """The module's tenant. Its pods and GPUWorkloads are deleted after each test."""
+    yield lasting_tenant
+    lasting_tenant.leave()
+
+
+@pytest.fixture(scope="module")
+def secrets(cluster: InstalledCluster) -> Iterator[None]:
+    """The webhook's two Secrets, and one of somebody else."""
+    names = (CA_SECRET, SERVING_SECRET, OTHER)
+    for name in names:
+        cluster.kube.create(SECRETS, {"metadata": {"name": name}, "data": {"tls.key": "a2V5"}})
+    yield
+    for name in names:
+        cluster.kube.delete(f"{SECRETS}/{name}")
+
+
+@pytest.fixture
+def new_tenant(cluster: InstalledCluster) -> Iterator[Tenant]:
+    """A tenant of this test alone, which changes more than pods: rights, limits, GPUWorkloads, its namespace."""
     tenant = Tenant(cluster)
-    yield tenant
-    tenant.leave()
-
-
-@pytest.fixture
-def unreviewed(cluster: InstalledCluster) -> Iterator[Tenant]:
-    """A tenant in a namespace whose pods the webhook does not review: only policies and the bind gate check them."""
-    tenant = Tenant(cluster, **{UNREVIEWED.replace("/", "_"): ""})
     yield tenant
     tenant.leave()

@@ -1,6 +1,7 @@
 """A control plane with everything that our roles install, our running programs, and tenants that attack them.
 
-No request impersonates: each has a real token, and RBAC, policies and webhook decide as on any cluster.
+Each request has a real token, and RBAC, policies and webhook decide as on any cluster. Where a test asks the policies
+alone, its client impersonates a user with all rights.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from tests import objects
 from tests.integration import driven_node, monitored_node
+from tests.integration.accounts import RBAC, binding
 from tests.integration.command import Command, start_alone
 from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
 from tests.integration.isolated import publish
+from tests.integration.limits import LIMITS
 from tests.integration.namespace import SYSTEM_NAMESPACE, Namespace
 from tests.integration.policies import allow_use
 from tests.integration.role_manifests import rights_of
@@ -28,10 +31,44 @@ if TYPE_CHECKING:
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
+    Request = tuple[str, str, Object | None]
+
 NODES: Final = ("node1", "node2", "node3", "node4")
 DEVICES: Final = 4
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 TENANT: Final = "tenant"
+PODS: Final = "/api/v1/namespaces/default/pods"
+SYSTEM: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
+_OF_PODS: Final[dict[str, Request]] = {
+    "changes a pod": ("PATCH", "/any", {"metadata": {"labels": {"a": "b"}}}),
+    "deletes a pod": ("DELETE", "/any", None),
+    "deletes pods": ("DELETE", "", None),
+    "evicts a pod": ("POST", "/any/eviction", {"metadata": {"name": "any"}}),
+    "runs a command in a pod": ("POST", "/any/exec?command=sh", None),
+}
+NOBODYS: Final[dict[str, Request]] = {
+    **{
+        f"{what} {where}": (method, f"{pods}{path}", body)
+        for what, (method, path, body) in _OF_PODS.items()
+        for where, pods in (("of users", PODS), ("of the system", f"{SYSTEM}/pods"))
+    },
+    "makes a workload": ("POST", f"{API}/namespaces/default/gpuworkloads", objects.gpu_workload("spy")),
+    "makes a ResourceClaim": ("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", {}),
+    "reads the Secrets of all": ("GET", "/api/v1/secrets", None),
+    "reads Secrets beside its own": ("GET", f"{SYSTEM}/secrets", None),
+    "reads Kubernetes' ConfigMaps": ("GET", "/api/v1/namespaces/kube-system/configmaps", None),
+    "lists the system's ConfigMaps": ("GET", f"{SYSTEM}/configmaps", None),
+    "writes the settings": ("PATCH", f"{SYSTEM}/configmaps/gpu-scheduler-settings", {}),
+    "writes the limits": ("PATCH", LIMITS, {}),
+    "asks for the scheduler's token": ("POST", f"{SYSTEM}/serviceaccounts/gpu-scheduler/token", {"spec": {}}),
+    "grants itself a right": ("PATCH", f"{RBAC}/clusterroles/gpu-scheduler", {"rules": []}),
+    "binds itself to a role": ("POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "a"}}),
+    "switches a policy off": (
+        "DELETE",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/gpu-scheduler-scheduler",
+        None,
+    ),
+}
+"""Requests that none of our accounts may send."""
 
 _numbers = itertools.count(1)
 
@@ -136,10 +173,8 @@ class Tenant:
             cluster.kube.create(
                 f"/api/v1/namespaces/{self.namespace.name}/serviceaccounts", {"metadata": {"name": account}}
             )
-        cluster.kube.create(
-            f"{RBAC}/namespaces/{self.namespace.name}/rolebindings",
-            _binding("tenant", "ClusterRole", "admin", TENANT, self.namespace.name),
-        )
+        body = binding(TENANT, "ClusterRole", "admin", TENANT, self.namespace.name)
+        cluster.kube.create(f"{RBAC}/namespaces/{self.namespace.name}/rolebindings", body)
         self.kube = cluster.account(TENANT, self.namespace.name)
         # The API server authorizes by its caches.
         eventually("its rights are in force", lambda: self.kube.call("GET", self.pods)[0] == 200)
@@ -161,12 +196,11 @@ def refusal(answered: tuple[int, Object]) -> str:
     return str(answer["message"])
 
 
-def _binding(name: str, kind: str, role: str, account: str, namespace: str) -> Object:
-    return {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    }
+def lacks(kube: KubeClient, request: Request, user: str) -> None:
+    """AssertionError unless RBAC refuses the request, and says that it is this service account's."""
+    method, path, body = request
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    assert f'User "system:serviceaccount:{user}" cannot ' in refusal(kube.call(method, path, body, content))
 
 
 def _aggregate(kube: KubeClient) -> None:

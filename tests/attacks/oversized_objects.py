@@ -20,10 +20,6 @@ ANNOTATIONS: Final = 250_000
 _LINE: Final = "0=node1:0\n"
 
 
-def _spec(**spec: Any) -> Callable[[str], Object]:
-    return lambda name: objects.pod(name, _LINE, objects.literal("0"), **spec)
-
-
 def _containers(**fields: Any) -> Object:
     return {"name": "main", "image": "registry.invalid/none", **fields}
 
@@ -40,45 +36,11 @@ def _annotated(key: str, text: str) -> Callable[[str], Object]:
     return lambda name: objects.pod(name, _LINE, objects.literal("0"), annotations={key: text})
 
 
-def _labelled(name: str) -> Object:
-    return objects.pod(name, _LINE, objects.literal("0"), labels={f"a{number}": "" for number in range(12_000)})
-
-
-def _owned(name: str) -> Object:
+def _with_arguments(name: str) -> Object:
     body = objects.pod(name, _LINE, objects.literal("0"))
-    owners = [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": str(number)} for number in range(15_000)]
-    body["metadata"]["ownerReferences"] = owners
+    body["spec"]["containers"][0]["args"] = ["x" * MOST]
     return body
 
-
-def _with_container(**fields: Any) -> Callable[[str], Object]:
-    def make(name: str) -> Object:
-        body = objects.pod(name, _LINE, objects.literal("0"))
-        body["spec"]["containers"][0] |= fields
-        return body
-
-    return make
-
-
-def _many_containers(name: str) -> Object:
-    body = objects.pod(name, _LINE, objects.literal("0"))
-    body["spec"]["containers"] += [{"name": f"c{number}", "image": "i"} for number in range(8_000)]
-    return body
-
-
-def _counted(number: int) -> dict[str, str]:
-    return {f"a.b/c{each}": "1" for each in range(number)}
-
-
-def _affinity(values: int) -> Object:
-    term = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"] * values}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-
-
-_ENTRIES: Final = [{"name": "A"}] * 60_000
-_CUDA_ENTRIES: Final = [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}] * 45_000
-_PORTS: Final = [{"containerPort": 1, "hostPort": number} for number in range(1, 20_000, 2)]
-_VOLUMES: Final = [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": "a"}} for number in range(20_000)]
 
 PODS: Final[dict[str, Callable[[str], Object]]] = {
     "a value": _env("0," * (MOST // 2)),
@@ -88,19 +50,7 @@ PODS: Final[dict[str, Callable[[str], Object]]] = {
     "an annotation of ours": _annotated("agentaflow.gpu/sharing", "x" * ANNOTATIONS),
     "an annotation of others": _annotated("example.com/notes", "x" * ANNOTATIONS),
     "a thousand unknown annotations of ours": lambda name: objects.pod(name, annotations=UNKNOWN),
-    "labels": _labelled,
-    "owners": _owned,
-    "variables": _with_container(env=_ENTRIES),
-    "variables of ours": _with_container(env=_CUDA_ENTRIES),
-    "containers": _many_containers,
-    "ports": _with_container(ports=_PORTS),
-    "resources": _with_container(resources={"requests": _counted(12_000), "limits": _counted(12_000)}),
-    "arguments": _with_container(args=["x" * MOST]),
-    "tolerations": _spec(tolerations=[{"operator": "Exists"}] * 80_000),
-    "affinity": _spec(affinity=_affinity(400_000)),
-    "selector": _spec(nodeSelector={f"a{number}": "" for number in range(80_000)}),
-    "volumes": _spec(volumes=_VOLUMES),
-    "gates": _spec(schedulingGates=[{"name": f"a.b/c{number}"} for number in range(20_000)]),
+    "arguments": _with_arguments,
 }
 """Pods of ours by their oversized field, with the variables that the webhook would set."""
 

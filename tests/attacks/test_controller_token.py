@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
-from tests.attacks.installed_cluster import refusal
+from tests.attacks.installed_cluster import NOBODYS, PODS, SYSTEM, lacks, refusal
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.workloads import API
 from tests.objects import gpu_workload
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.attacks.installed_cluster import InstalledCluster, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster, Request, Tenant
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
 HOST: Final = {"hostPID": True, "hostNetwork": True, "volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 NO_OWNER: Final = "cannot create a pod as the controller of GPUWorkloads that no GPUWorkload controls"
 SCHEDULER: Final = "cannot create a pod of another scheduler as the controller of GPUWorkloads"
 
@@ -30,28 +31,37 @@ def stolen(cluster: InstalledCluster) -> KubeClient:
     return cluster.account("gpu-scheduler-controller")
 
 
-def _pod(scheduler: str = "gpu-scheduler", **owner: Any) -> Object:
-    body = objects.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST)
+def _pod(scheduler: str = "gpu-scheduler", *others: Object, **owner: Any) -> Object:
+    return _owned(objects.pod("spy-0", "0=node1:0", scheduler=scheduler, **HOST), *others, **owner)
+
+
+def _owned(body: Object, *others: Object, **owner: Any) -> Object:
+    """Return the pod with an owner that controls it, and with others. Without fields it has none."""
     if owner:
-        body["metadata"]["ownerReferences"] = [{"name": "spy", "uid": "1", "controller": True, **owner}]
+        body["metadata"]["ownerReferences"] = [{"name": "spy", "uid": "1", "controller": True, **owner}, *others]
     return body
 
 
+SECOND: Final = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "2"}
 WORKLOAD: Final = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload"}
-PODS: Final[dict[str, tuple[Object, str]]] = {
+FORGED: Final[dict[str, tuple[Object, str]]] = {
     "without an owner": (_pod(), NO_OWNER),
     "of a Deployment": (_pod(apiVersion="apps/v1", kind="ReplicaSet"), NO_OWNER),
+    "of a GPUWorkload of another group": (_pod(**{**WORKLOAD, "apiVersion": "example.com/v1"}), NO_OWNER),
+    "of a GPUNode": (_pod(**{**WORKLOAD, "kind": "GPUNode"}), NO_OWNER),
     "of a GPUWorkload that does not control it": (_pod(**WORKLOAD, controller=False), NO_OWNER),
+    "of a GPUWorkload and a ReplicaSet": (_pod("gpu-scheduler", SECOND, **WORKLOAD), NO_OWNER),
     "of the default scheduler": (_pod("default-scheduler", **WORKLOAD), SCHEDULER),
     "of no scheduler": (_pod("", **WORKLOAD), SCHEDULER),
+    "with null in place of lists": (_owned(objects.null_pod("spy-0"), **WORKLOAD), SCHEDULER),
 }
 
 
 @pytest.mark.promise("guard-10")
-@pytest.mark.parametrize("what", PODS)
+@pytest.mark.parametrize("what", FORGED)
 def test_a_stolen_token_makes_no_other_pod(tenant: Tenant, stolen: KubeClient, what: str) -> None:
     """A pod needs a controlling GPUWorkload and our scheduler."""
-    pod, reported = PODS[what]
+    pod, reported = FORGED[what]
 
     refused = refusal(stolen.call("POST", tenant.pods, pod))
 
@@ -66,8 +76,7 @@ def test_a_stolen_token_makes_no_pod_of_the_system(
 ) -> None:
     """In a namespace of the system, even a pod with a GPUWorkload as its controller is refused."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    pod = objects.pod("spy-0", "0=node1:0")
-    pod["metadata"]["ownerReferences"] = [{**WORKLOAD, "name": "spy", "uid": "1", "controller": True}]
+    pod = _owned(objects.pod("spy-0", "0=node1:0"), **WORKLOAD)
 
     refused = refusal(stolen.call("POST", pods, pod))
 
@@ -75,55 +84,36 @@ def test_a_stolen_token_makes_no_pod_of_the_system(
     assert cluster.kube.get(f"{pods}/spy-0") is None
 
 
-RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
-    "changes a pod": ("PATCH", "/api/v1/namespaces/default/pods/any", {"metadata": {"labels": {"a": "b"}}}),
-    "deletes a pod": ("DELETE", "/api/v1/namespaces/default/pods/any", None),
-    "binds a pod": ("POST", "/api/v1/namespaces/default/pods/any/binding", {"target": {"name": "node1"}}),
-    "runs a command in a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh", None),
-    "makes a workload": ("POST", f"{API}/namespaces/default/gpuworkloads", gpu_workload("spy")),
+RIGHTS: Final[dict[str, Request]] = {
+    **NOBODYS,
+    "writes a pod's status": ("PATCH", f"{SYSTEM}/pods/any/status", {}),
+    "binds a pod of the system": ("POST", f"{SYSTEM}/pods/any/binding", {"target": {"name": "node1"}}),
+    "binds a pod": ("POST", f"{PODS}/any/binding", {"target": {"name": "node1"}}),
     "changes a workload": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any", {"spec": {"priority": 9}}),
     "cordons a GPU": ("PATCH", f"{API}/gpunodes/node1", {"spec": {"cordoned": []}}),
     "makes a GPUNode": ("POST", f"{API}/gpunodes", {"metadata": {"name": "node1"}}),
     "deletes all GPUNodes": ("DELETE", f"{API}/gpunodes", None),
-    "evicts a pod": ("POST", "/api/v1/namespaces/default/pods/any/eviction", {"metadata": {"name": "any"}}),
     "reads events": ("GET", EVENTS, None),
     "changes an event": ("PATCH", f"{EVENTS}/any", {"note": "nothing happened"}),
     "deletes events": ("DELETE", EVENTS, None),
-    "reads secrets": ("GET", "/api/v1/secrets", None),
-    "asks for a token": (
-        "POST",
-        f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/gpu-scheduler/token",
-        {"spec": {"audiences": []}},
-    ),
     "writes a node": ("PATCH", "/api/v1/nodes/node1", {"spec": {"unschedulable": True}}),
-    "takes the scheduler's Lease": (
-        "PATCH",
-        f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler",
-        {"spec": {"holderIdentity": "spy"}},
-    ),
+    "takes the scheduler's Lease": ("PATCH", f"{LEASES}/gpu-scheduler", {"spec": {"holderIdentity": "spy"}}),
 }
 
 
 @pytest.mark.parametrize("what", RIGHTS)
 def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
     """RBAC refuses all other requests."""
-    method, path, body = RIGHTS[what]
-    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-
-    refused = refusal(stolen.call(method, path, body, content))
-
-    assert f'User "system:serviceaccount:{SYSTEM_NAMESPACE}:gpu-scheduler-controller" cannot ' in refused
+    lacks(stolen, RIGHTS[what], f"{SYSTEM_NAMESPACE}:gpu-scheduler-controller")
 
 
 @pytest.mark.promise("guard-10")
 def test_a_stolen_token_makes_no_other_lease(cluster: InstalledCluster, stolen: KubeClient) -> None:
     """The policy allows only the Lease by the controller's own name."""
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
-
-    refused = refusal(stolen.call("POST", leases, {"metadata": {"name": "another"}}))
+    refused = refusal(stolen.call("POST", LEASES, {"metadata": {"name": "another"}}))
 
     assert "cannot create this Lease as the controller of GPUWorkloads: its own is called" in refused
-    assert cluster.kube.get(f"{leases}/another") is None
+    assert cluster.kube.get(f"{LEASES}/another") is None
 
 
 @pytest.mark.promise("guard-10", "order-6")

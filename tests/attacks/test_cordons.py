@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests import objects
-from tests.attacks.installed_cluster import RBAC, refusal
+from tests.attacks.installed_cluster import TENANT, refusal
+from tests.integration.accounts import RBAC, binding, rights
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.workloads import API
 from tests.waiting import eventually
@@ -86,10 +87,8 @@ def sent(cluster: InstalledCluster, kube: KubeClient, request: Request) -> tuple
 
 def bind(cluster: InstalledCluster, name: str, role: str) -> KubeClient:
     """Return a client of a new account that is bound to this ClusterRole."""
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}
     cluster.kube.create(ACCOUNTS, {"metadata": {"name": name}})
-    body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
+    body = binding(name, "ClusterRole", role, name, SYSTEM_NAMESPACE)
     cluster.kube.create(f"{RBAC}/clusterrolebindings", body)
     kube = cluster.account(name)
     eventually("its rights are known", lambda: kube.call("GET", f"{ALL}/none")[0] == 404)
@@ -101,12 +100,9 @@ def bound(cluster: InstalledCluster, name: str, *verbs: str, only: str = "") -> 
 
     With `only` it may also cordon the node of that name.
     """
-    gpu_nodes = {"apiGroups": ["agentaflow.io"], "resources": ["gpunodes"]}
-    rules = [
-        {**gpu_nodes, "verbs": list(verbs)},
-        {**gpu_nodes, "resources": ["gpunodes/status"], "verbs": ["patch", "update"]},
-        *([{**gpu_nodes, "resourceNames": [only], "verbs": ["cordon"]}] if only else []),
-    ]
+    rules = [rights("gpunodes", *verbs), rights("gpunodes/status", "patch", "update")]
+    if only:
+        rules.append(rights("gpunodes", "cordon", only=[only]))
     cluster.kube.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     return bind(cluster, name, name)
 
@@ -645,16 +641,13 @@ def test_a_tenant_reaches_no_gpunode(cluster: InstalledCluster, tenant: Tenant, 
 def test_a_tenant_grants_itself_no_right_to_cordon(tenant: Tenant) -> None:
     """Kubernetes refuses a Role with a right that its author lacks, and a binding to a ClusterRole with such."""
     roles = f"{RBAC}/namespaces/{tenant.namespace.name}"
-    rule = {"apiGroups": ["agentaflow.io"], "resources": ["gpunodes"], "verbs": ["cordon"]}
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpu-scheduler-operator"}
-    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": tenant.namespace.name}
-    for path, body in (("roles", {"rules": [rule]}), ("rolebindings", {"roleRef": ref, "subjects": [subject]})):
-        refused = refusal(tenant.call("POST", f"{roles}/{path}", {"metadata": {"name": "spy"}, **body}))
+    role = {"metadata": {"name": "spy"}, "rules": [rights("gpunodes", "cordon")]}
+    operates = binding("spy", "ClusterRole", "gpu-scheduler-operator", TENANT, tenant.namespace.name)
+    for path, body in (("roles", role), ("rolebindings", operates)):
+        refused = refusal(tenant.call("POST", f"{roles}/{path}", body))
         assert "is attempting to grant RBAC permissions not currently held" in refused
 
-    assert "cannot create resource" in refusal(
-        tenant.call("POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "spy"}, "roleRef": ref})
-    )
+    assert "cannot create resource" in refusal(tenant.call("POST", f"{RBAC}/clusterrolebindings", operates))
 
 
 def _one(device: str, **more: Any) -> Object:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.attacks.installed_cluster import Tenant, refusal
+from tests.attacks.installed_cluster import NOBODYS, TENANT, lacks, refusal
+from tests.integration.accounts import allow_everywhere, rights
 from tests.integration.driven_node import ACCOUNT, API, DRIVER, NAMESPACE, POOLS
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.attacks.installed_cluster import InstalledCluster, Request, Tenant
     from tests.objects import Object
 
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 OTHER: Final = "gpu.example.com"
 OWN_ONLY: Final = "as the driver of node node1: a driver writes those of its own node only"
 
@@ -99,29 +99,28 @@ def test_a_stolen_token_changes_no_foreign_slice(cluster: InstalledCluster, node
     assert cluster.kube.get(f"{POOLS}/{name}") == before
 
 
-BEYOND: Final[dict[str, tuple[str, str, Object | None]]] = {
-    "all ResourceSlices": ("DELETE", POOLS, None),
-    "an allocation": ("PATCH", f"{API}/namespaces/default/resourceclaims/any/status", claim("gpu-0")),
-    "a claim": ("POST", f"{API}/namespaces/default/resourceclaims", {"metadata": {"name": "any"}}),
-    "a list of claims": ("GET", f"{API}/resourceclaims", None),
-    "the DeviceClass": ("DELETE", f"{API}/deviceclasses/{DRIVER}", None),
-    "a pod": ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "spy"}}),
-    "all pods": ("GET", "/api/v1/pods", None),
-    "its node": ("PATCH", "/api/v1/nodes/node1", {"metadata": {"annotations": {"agentaflow.gpu/devices": "[]"}}}),
-    "its GPUNode": ("PATCH", "/apis/agentaflow.io/v1/gpunodes/node1", {"spec": {"cordoned": []}}),
-    "secrets": ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets", None),
+RIGHTS: Final[dict[str, Request]] = {
+    **NOBODYS,
+    "deletes all ResourceSlices": ("DELETE", POOLS, None),
+    "allocates a claim": ("PATCH", f"{API}/namespaces/default/resourceclaims/any/status", claim("gpu-0")),
+    "lists claims": ("GET", f"{API}/resourceclaims", None),
+    "deletes the DeviceClass": ("DELETE", f"{API}/deviceclasses/{DRIVER}", None),
+    "makes a pod": ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "spy"}}),
+    "lists all pods": ("GET", "/api/v1/pods", None),
+    "writes its node": (
+        "PATCH",
+        "/api/v1/nodes/node1",
+        {"metadata": {"annotations": {"agentaflow.gpu/devices": "[]"}}},
+    ),
+    "writes its GPUNode": ("PATCH", "/apis/agentaflow.io/v1/gpunodes/node1", {"spec": {"cordoned": []}}),
+    "reads Secrets beside it": ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets", None),
 }
 
 
-@pytest.mark.parametrize("what", BEYOND)
+@pytest.mark.parametrize("what", RIGHTS)
 def test_a_stolen_token_has_no_other_right(cluster: InstalledCluster, what: str) -> None:
     """RBAC refuses all other requests."""
-    method, path, body = BEYOND[what]
-    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-
-    refused = refusal(cluster.driver("node1").call(method, path, body, content))
-
-    assert f'User "system:serviceaccount:{NAMESPACE}:{ACCOUNT}" cannot ' in refused
+    lacks(cluster.driver("node1"), RIGHTS[what], f"{NAMESPACE}:{ACCOUNT}")
 
 
 def test_the_driver_publishes_its_node(cluster: InstalledCluster) -> None:
@@ -142,17 +141,12 @@ def test_a_token_without_a_node_publishes_nothing(cluster: InstalledCluster) -> 
     assert "as the driver of no node" in refused
 
 
-def test_nobody_else_says_which_devices_a_driver_has(cluster: InstalledCluster) -> None:
+def test_nobody_else_says_which_devices_a_driver_has(cluster: InstalledCluster, new_tenant: Tenant) -> None:
     """Another driver's account writes its own ResourceSlices, and may delete ours, as a kubelet does; no more."""
-    tenant = Tenant(cluster)
-    metadata = {"name": "another-driver"}
-    verbs = ["get", "create", "update", "patch", "delete", "deletecollection"]
-    rules = [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": verbs}]
-    cluster.kube.create(f"{RBAC}/clusterroles", {"metadata": metadata, "rules": rules})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "another-driver"}
-    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": tenant.namespace.name}
-    body = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
-    cluster.kube.create(f"{RBAC}/clusterrolebindings", body)
+    tenant = new_tenant
+    verbs = ("get", "create", "update", "patch", "delete", "deletecollection")
+    slices = rights("resourceslices", *verbs, group="resource.k8s.io")
+    allow_everywhere(cluster.kube, tenant.namespace.name, TENANT, "another-driver", slices)
     own = resource_slice("theirs", "node4", OTHER)
     eventually("the account may write", lambda: tenant.call("POST", POOLS, own)[0] in {201, 409})
     status, ours = cluster.driver("node4").call("POST", POOLS, resource_slice("ours", "node4"))

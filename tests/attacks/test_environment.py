@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.attacks.installed_cluster import TENANT, refusal
+from tests.attacks.installed_cluster import TENANT, Tenant, refusal
 from tests.attacks.oversized_objects import UNKNOWN
+from tests.integration.accounts import allow, rights
 from tests.integration.environments import ALL, LIMITED, NOT_BOOKED, visible
+from tests.integration.namespace import debugged
+from tests.integration.webhook_process import UNREVIEWED
 from tests.messages import quotes
 
 if TYPE_CHECKING:
-    from tests.attacks.installed_cluster import InstalledCluster, Tenant
+    from collections.abc import Iterator
+
+    from tests.attacks.installed_cluster import InstalledCluster
     from tests.objects import Object
 
 KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
@@ -23,28 +28,36 @@ ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
 WHERE: Final = ("containers", "initContainers", "sidecars")
 
 
-@pytest.fixture
-def keeper(cluster: InstalledCluster, tenant: Tenant) -> Tenant:
-    """A tenant whose pods may keep their environment, and that may debug them."""
-    return _favoured(cluster, tenant)
+@pytest.fixture(scope="module")
+def trusted(cluster: InstalledCluster, lasting_tenant: Tenant) -> Tenant:
+    """The module's tenant: its pods may keep their environment, and it may debug them."""
+    return _favoured(cluster, lasting_tenant)
 
 
 @pytest.fixture
-def slipping(cluster: InstalledCluster, unreviewed: Tenant) -> Tenant:
-    """A tenant with the same rights whose pods the webhook does not review."""
-    return _favoured(cluster, unreviewed)
+def keeper(trusted: Tenant, tenant: Tenant) -> Tenant:
+    """The module's tenant, with these rights. Its pods are deleted after each test."""
+    return tenant
+
+
+@pytest.fixture(scope="module")
+def unreviewed(cluster: InstalledCluster) -> Tenant:
+    """A tenant with the same rights in a namespace whose pods the webhook does not review: the bind gate does."""
+    return _favoured(cluster, Tenant(cluster, **{UNREVIEWED.replace("/", "_"): ""}))
+
+
+@pytest.fixture
+def slipping(unreviewed: Tenant) -> Iterator[Tenant]:
+    """That tenant. Its pods are deleted after each test."""
+    yield unreviewed
+    unreviewed.leave()
 
 
 def _favoured(cluster: InstalledCluster, tenant: Tenant) -> Tenant:
     """Give the tenant rights that ClusterRole `admin` lacks, as an operator does for a trusted namespace."""
     cluster.allow(tenant.namespace.name, "keepenvs")
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant.namespace.name}"
-    rule = {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch", "update"]}
-    cluster.kube.create(f"{roles}/roles", {"metadata": {"name": "debug"}, "rules": [rule]})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "debug"}
-    subject = {"kind": "ServiceAccount", "name": TENANT, "namespace": tenant.namespace.name}
-    body = {"metadata": {"name": "debug"}, "roleRef": reference, "subjects": [subject]}
-    cluster.kube.create(f"{roles}/rolebindings", body)
+    debug = rights("pods/ephemeralcontainers", "patch", "update", group="")
+    allow(cluster.kube, tenant.namespace.name, TENANT, "debug", debug)
     return tenant
 
 
@@ -70,8 +83,7 @@ def _whole(entry: Object) -> list[Object]:
 
 def _debug(tenant: Tenant, name: str, *env: Object) -> tuple[int, Object]:
     """Add a debug container as `kubectl debug` does; return status and answer."""
-    body = {"spec": {"ephemeralContainers": [_stubborn(*env)]}}
-    return tenant.call("PATCH", f"{tenant.pods}/{name}/ephemeralcontainers", body, "strategic-merge-patch+json")
+    return debugged(tenant.kube, f"{tenant.pods}/{name}", _stubborn(*env))
 
 
 @pytest.mark.promise("env-12", "env-14")

@@ -21,16 +21,14 @@ def test_an_honest_pod_is_admitted_and_bound(tenant: Tenant) -> None:
     assert tenant.namespace.placed("train-0").devices == "0,1"
 
 
-def test_an_honest_workload_gets_its_pod(tenant: Tenant) -> None:
+def test_an_honest_workload_gets_its_pod(new_tenant: Tenant) -> None:
     """ClusterRole `admin` contains the rights that the role crds aggregates to it."""
-    container = {"name": "main", "image": "registry.invalid/none"}
-    spec = {"podTemplate": {"spec": {"containers": [container]}}, "gpuRequirements": {"gpuCount": 1}}
-    body = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload", "metadata": {"name": "one"}, "spec": spec}
+    body = objects.gpu_workload("one", gpuRequirements={"gpuCount": 1})
 
-    status, answer = tenant.call("POST", tenant.workloads, body)
+    status, answer = new_tenant.call("POST", new_tenant.workloads, body)
 
     assert status == 201, answer
-    assert eventually("its pod is bound", lambda: tenant.namespace.count_bound() == 1)
+    assert eventually("its pod is bound", lambda: new_tenant.namespace.count_bound() == 1)
 
 
 @pytest.mark.parametrize(

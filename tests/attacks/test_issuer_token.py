@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trustme
 
-from gpu_scheduler.names import CA_SECRET, ISSUER, SERVING_SECRET
-from tests.attacks.installed_cluster import refusal
+from gpu_scheduler.names import ISSUER, SERVING_SECRET
+from tests.attacks.installed_cluster import lacks, refusal
+from tests.attacks.serving_secrets import NEITHERS, SECRETS
+from tests.integration.accounts import RBAC
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.role_manifests import COLLECTIONS, rendered, values_of
 from tests.integration.webhook_process import COLLECTIONS as REGISTRATIONS
@@ -19,14 +21,10 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.attacks.installed_cluster import InstalledCluster, Request
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
-SYSTEM: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
-SECRETS: Final = f"{SYSTEM}/secrets"
-OTHER: Final = "registry-password"
-CHANGE: Final = {"data": {"tls.key": "c3B5"}}
 PATHS: Final = COLLECTIONS | {
     kind: f"/apis/admissionregistration.k8s.io/v1/{kind.lower()[:-1]}{ending}"
     for kind, ending in (("ValidatingAdmissionPolicy", "ies"), ("ValidatingAdmissionPolicyBinding", "gs"))
@@ -35,16 +33,13 @@ MUTATING: Final = REGISTRATIONS["MutatingWebhookConfiguration"]
 
 
 @pytest.fixture(scope="module")
-def stolen(cluster: InstalledCluster) -> Iterator[KubeClient]:
-    """A client with the issuer's token, beside the webhook's two Secrets and one of somebody else."""
+def stolen(cluster: InstalledCluster, secrets: None) -> Iterator[KubeClient]:
+    """A client with the issuer's token."""
     made = []
     objects = rendered("certificates", "issuing/job", values_of("certificates"))
     for body in (one for one in objects if one["kind"] in PATHS):
         cluster.kube.create(PATHS[body["kind"]], body)
         made.append(f"{PATHS[body['kind']]}/{body['metadata']['name']}")
-    for name in (CA_SECRET, SERVING_SECRET, OTHER):
-        cluster.kube.create(SECRETS, {"metadata": {"name": name}, "data": {"tls.key": "a2V5"}})
-        made.append(f"{SECRETS}/{name}")
     client = cluster.account(ISSUER)
     eventually("its rights count", lambda: client.call("GET", f"{MUTATING}/{NAME}")[0] == 200)
     yield client
@@ -52,42 +47,24 @@ def stolen(cluster: InstalledCluster) -> Iterator[KubeClient]:
         cluster.kube.delete(path)
 
 
-RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
-    "reads another Secret of its namespace": ("GET", f"{SECRETS}/{OTHER}", None),
-    "reads a Secret of another namespace": ("GET", f"/api/v1/namespaces/default/secrets/{CA_SECRET}", None),
-    "lists Secrets": ("GET", SECRETS, None),
+RIGHTS: Final[dict[str, Request]] = {
+    **NEITHERS,
     "makes a Secret in another namespace": (
         "POST",
         "/api/v1/namespaces/default/secrets",
         {"metadata": {"name": "spy"}},
     ),
-    "changes the CA": ("PATCH", f"{SECRETS}/{CA_SECRET}", CHANGE),
-    "deletes the CA, to make one of another type": ("DELETE", f"{SECRETS}/{CA_SECRET}", None),
-    "deletes the serving pair": ("DELETE", f"{SECRETS}/{SERVING_SECRET}", None),
-    "changes another Secret": ("PATCH", f"{SECRETS}/{OTHER}", CHANGE),
     "registers a webhook of its own": ("POST", MUTATING, {"metadata": {"name": "spy"}, "webhooks": []}),
     "changes the registration of others": ("PATCH", f"{MUTATING}/others", {}),
     "unregisters the webhook": ("DELETE", f"{MUTATING}/{NAME}", None),
-    "reads pods": ("GET", "/api/v1/pods", None),
-    "makes a pod": ("POST", f"{SYSTEM}/pods", {"metadata": {"name": "spy"}}),
-    "asks for another account's token": (
-        "POST",
-        f"{SYSTEM}/serviceaccounts/gpu-scheduler/token",
-        {"spec": {"audiences": []}},
-    ),
-    "grants itself a right": ("PATCH", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ISSUER}", {"rules": []}),
+    "widens its own role": ("PATCH", f"{RBAC}/clusterroles/{ISSUER}", {"rules": []}),
 }
 
 
 @pytest.mark.parametrize("what", RIGHTS)
 def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
     """RBAC refuses all other requests."""
-    method, path, body = RIGHTS[what]
-    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-
-    refused = refusal(stolen.call(method, path, body, content))
-
-    assert f'User "system:serviceaccount:{SYSTEM_NAMESPACE}:{ISSUER}" cannot ' in refused
+    lacks(stolen, RIGHTS[what], f"{SYSTEM_NAMESPACE}:{ISSUER}")
 
 
 def test_a_stolen_token_reads_no_token_of_another_account(stolen: KubeClient) -> None:

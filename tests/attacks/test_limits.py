@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.attacks.installed_cluster import Tenant
 from tests.integration import limits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.attacks.installed_cluster import InstalledCluster, Tenant
     from tests.objects import Object
 
 MAP: Final = "0=node1:0,1\n1=node2:0\n2=node3:0\n3=node4:0\n"
@@ -23,8 +22,9 @@ KEEP: Final = {"agentaflow.gpu/keep-env": "true"}
 
 
 @pytest.fixture
-def limited(cluster: InstalledCluster, tenant: Tenant) -> Iterator[Tenant]:
+def limited(cluster: InstalledCluster, new_tenant: Tenant) -> Iterator[Tenant]:
     """A tenant with a limit of two devices, which a pod holds, and of priority 10."""
+    tenant = new_tenant
     cluster.allow(tenant.namespace.name, "keepenvs")
     limits.write(cluster.kube, f"{tenant.namespace.name}: devices={ALLOWED} priority=10")
     eventually("the limits hold", lambda: reported(cluster, tenant), seconds=10)
@@ -107,13 +107,7 @@ def test_a_pod_beyond_the_limit_waits(limited: Tenant, make: Callable[[str], Obj
 @pytest.mark.promise("quota-1")
 def test_a_workload_beyond_the_limit_waits(limited: Tenant) -> None:
     """Its pods count for its namespace, and its status has the reason."""
-    container = {"name": "main", "image": "registry.invalid/none"}
-    spec = {
-        "podTemplate": {"spec": {"containers": [container]}},
-        "gpuRequirements": {"gpuCount": 1},
-        "priority": 1000000000,
-    }
-    body = {"apiVersion": "agentaflow.io/v1", "kind": "GPUWorkload", "metadata": {"name": "more"}, "spec": spec}
+    body = objects.gpu_workload("more", gpuRequirements={"gpuCount": 1}, priority=1000000000)
     create(limited, body, limited.workloads)
 
     def waits() -> bool:
@@ -146,16 +140,8 @@ def test_many_pods_at_once_get_no_more_than_the_limit(limited: Tenant) -> None:
     assert len(placed()) == ALLOWED
 
 
-@pytest.fixture
-def neighbour(cluster: InstalledCluster) -> Iterator[Tenant]:
-    """Another tenant, without a limit."""
-    neighbour = Tenant(cluster)
-    yield neighbour
-    neighbour.leave()
-
-
 @pytest.mark.promise("together-1", "together-4")
-def test_lines_that_start_together_keep_no_gpu_beyond_the_limit(limited: Tenant, neighbour: Tenant) -> None:
+def test_lines_that_start_together_keep_no_gpu_beyond_the_limit(limited: Tenant, tenant: Tenant) -> None:
     """The tenant asks for one GPU, and for as many as it likes to be kept. They stay free for others."""
     together = {"agentaflow.gpu/start": "together", "agentaflow.gpu/index": "1"}
     create(limited, objects.pod("greedy", "1=node2:0\n2=node2:1\n3=node3:1\n", annotations=together))
@@ -163,8 +149,8 @@ def test_lines_that_start_together_keep_no_gpu_beyond_the_limit(limited: Tenant,
     limited.namespace.delete("train-0")
     limited.namespace.wait_message("greedy", "QuotaExceeded: ", parts=("3 GPUs", "3 lines"))
     for name, line in (("one-0", "0=node2:0"), ("two-0", "0=node2:1")):
-        create(neighbour, objects.pod(name, line))
-        assert neighbour.namespace.placed(name).node == "node2"
+        create(tenant, objects.pod(name, line))
+        assert tenant.namespace.placed(name).node == "node2"
     assert not limited.namespace.node_of("greedy")
 
 
@@ -195,15 +181,6 @@ def test_a_config_map_of_the_tenants_own_is_no_limit(limited: Tenant) -> None:
     create(limited, pod("train-1"))
 
     limited.namespace.wait_message("train-1", "QuotaExceeded: ")
-
-
-@pytest.mark.promise("quota-8")
-@pytest.mark.parametrize("who", ["gpu-scheduler", "gpu-scheduler-controller"])
-def test_no_account_of_ours_writes_the_limits(cluster: InstalledCluster, limited: Tenant, who: str) -> None:
-    """A stolen token of ours cannot raise a limit."""
-    body = limits.written(f"{limited.namespace.name}: devices=100")
-
-    assert cluster.account(who).call("PATCH", limits.LIMITS, body, "application/merge-patch+json")[0] == 403
 
 
 @pytest.mark.promise("quota-7")

@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.attacks.installed_cluster import refusal
+from tests.attacks.installed_cluster import NOBODYS, lacks, refusal
 from tests.integration.monitored_node import LEASES, NAMESPACE
+from tests.integration.policies import MONITOR
 from tests.integration.workloads import API
 
 if TYPE_CHECKING:
-    from tests.attacks.installed_cluster import InstalledCluster
+    from tests.attacks.installed_cluster import InstalledCluster, Request
     from tests.objects import Object
 
 NODE: Final = "/api/v1/nodes/node1"
+SPACE: Final = f"/api/v1/namespaces/{NAMESPACE}"
 MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 QUERY: Final = "?fieldManager=gpu-scheduler-monitor&force=true"
+GPU_NODE: Final = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode", "spec": {"nodeName": "node2"}}
+LEASE: Final = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "monitor"}}
 ONLY: Final = "a monitor writes labels and annotations agentaflow.gpu/* only"
 ELSE: Final = "cannot change a node as its monitor but for its labels and annotations agentaflow.gpu/*"
 
@@ -56,44 +60,81 @@ def test_a_stolen_token_changes_nothing_but_readings(cluster: InstalledCluster, 
     assert cluster.kube.get(NODE) == before
 
 
-ELSEWHERE: Final[dict[str, tuple[str, Object]]] = {
-    "another node": ("/api/v1/nodes/node2", {"metadata": {"annotations": {"agentaflow.gpu/devices": "[]"}}}),
-    "another node's GPUNode": (f"{API}/gpunodes/node2", {"spec": {"nodeName": "node2"}}),
-    "another node's Lease": (f"{LEASES}/node2", {"spec": {"holderIdentity": "spy"}}),
-}
-KINDS: Final = {
-    "nodes": ("v1", "Node"),
-    "gpunodes": ("agentaflow.io/v1", "GPUNode"),
-    "leases": ("coordination.k8s.io/v1", "Lease"),
+@pytest.mark.promise("guard-9")
+def test_a_stolen_token_removes_no_label(cluster: InstalledCluster) -> None:
+    """Others may select nodes by it."""
+    cluster.kube.patch(NODE, _labelled("zone", "a"))
+
+    assert "label zone of node" in refusal(cluster.monitor("node1").merge(NODE, _labelled("zone", None)))
+
+
+OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}
+
+
+@pytest.mark.promise("guard-9")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{NODE}/status", {"status": {"capacity": {"nvidia.com/gpu": "8"}}}),
+        (NODE, {"metadata": {"ownerReferences": [OWNER]}}),
+    ],
+    ids=["a status", "an owner"],
+)
+def test_a_monitor_with_all_rights_writes_neither(cluster: InstalledCluster, path: str, body: Object) -> None:
+    """Its RBAC does not allow it. The client here has all RBAC rights, and the policy refuses it too."""
+    assert ELSE in refusal(cluster.plane.client_as(MONITOR, "node1").merge(path, body))
+
+
+NODES: Final = "/api/v1/nodes"
+GPU_NODES: Final = f"{API}/gpunodes"
+ELSEWHERE: Final[dict[str, tuple[str, str, Object]]] = {
+    "writes another node": (
+        "PATCH",
+        NODES,
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"agentaflow.gpu/status": "idle"}}},
+    ),
+    "applies another node's GPUNode": ("PATCH", GPU_NODES, GPU_NODE),
+    "creates another node's GPUNode": ("POST", GPU_NODES, GPU_NODE),
+    "applies another node's Lease": ("PATCH", LEASES, LEASE),
+    "creates another node's Lease": ("POST", LEASES, LEASE),
 }
 
 
 @pytest.mark.promise("guard-5", "guard-9", "monitor-6")
 @pytest.mark.parametrize("what", ELSEWHERE)
-def test_a_stolen_token_reports_no_other_node(cluster: InstalledCluster, what: str) -> None:
-    """It writes no labels, annotations, GPUNode or Lease of another node."""
-    path, body = ELSEWHERE[what]
-    version, kind = KINDS[path.split("/")[-2]]
-    before = cluster.kube.get(path)
+@pytest.mark.parametrize("its", ["node node1", "no node"])
+def test_a_stolen_token_reports_no_other_node(cluster: InstalledCluster, what: str, its: str) -> None:
+    """It writes no labels, annotations, GPUNode or Lease of another node, whose monitor may, nor without a node."""
+    method, collection, body = ELSEWHERE[what]
+    spy = cluster.monitor("node1") if its == "node node1" else cluster.account(NAMESPACE, NAMESPACE)
+    stored = f"{collection}/node2"
+    path, content = (stored + QUERY, APPLY) if method == "PATCH" else (collection, "application/json")
+    metadata = {**body.get("metadata", {}), "name": "node2"}
+    done, answer = cluster.monitor("node2").call(method, path, {**body, "metadata": metadata}, content)
+    assert done in {200, 201, 409}, answer
 
-    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "node2"}, **body}
-    refused = refusal(cluster.monitor("node1").call("PATCH", path + QUERY, whole, APPLY))
+    forged = {**body, "metadata": {**metadata, "labels": {"agentaflow.gpu/spy": "yes"}}}
+    refused = refusal(spy.call(method, path, forged, content))
 
-    assert "as the monitor of node node1: a monitor writes its own node only" in refused
-    assert cluster.kube.get(path) == before
+    assert f"as the monitor of {its}: a monitor writes its own node only" in refused
+    # The controller writes the GPUNode's status meanwhile.
+    assert "agentaflow.gpu/spy" not in str(cluster.kube.get(stored))
+    if collection != NODES:
+        cluster.kube.delete(stored)
 
 
-BEYOND: Final[dict[str, tuple[str, str, Object | None]]] = {
-    "the node's status": ("PATCH", f"{NODE}/status", {"status": {"capacity": {"nvidia.com/gpu": "8"}}}),
-    "deletion of its node": ("DELETE", NODE, None),
-    "deletion of another node": ("DELETE", "/api/v1/nodes/node2", None),
-    "deletion of its GPUNode": ("DELETE", f"{API}/gpunodes/node1", None),
-    "deletion of all GPUNodes": ("DELETE", f"{API}/gpunodes", None),
-    "an eviction": ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/any/eviction", {"metadata": {"name": "any"}}),
-    "a pod": ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "spy"}}),
-    "secrets": ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets", None),
-    "a workload's status": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any/status", {"status": {}}),
-    "a Lease elsewhere": (
+RIGHTS: Final[dict[str, Request]] = {
+    **NOBODYS,
+    "writes its node's status": ("PATCH", f"{NODE}/status", {"status": {"capacity": {"nvidia.com/gpu": "8"}}}),
+    "deletes its node": ("DELETE", NODE, None),
+    "deletes another node": ("DELETE", "/api/v1/nodes/node2", None),
+    "deletes its GPUNode": ("DELETE", f"{API}/gpunodes/node1", None),
+    "deletes all GPUNodes": ("DELETE", f"{API}/gpunodes", None),
+    "evicts a pod beside it": ("POST", f"{SPACE}/pods/any/eviction", {"metadata": {"name": "any"}}),
+    "makes a pod": ("POST", f"{SPACE}/pods", {"metadata": {"name": "spy"}}),
+    "reads Secrets beside it": ("GET", f"{SPACE}/secrets", None),
+    "writes a workload's status": ("PATCH", f"{API}/namespaces/default/gpuworkloads/any/status", {"status": {}}),
+    "makes a Lease elsewhere": (
         "POST",
         "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
         {"metadata": {"name": "node1"}},
@@ -102,16 +143,10 @@ BEYOND: Final[dict[str, tuple[str, str, Object | None]]] = {
 
 
 @pytest.mark.promise("guard-9")
-@pytest.mark.parametrize("what", BEYOND)
+@pytest.mark.parametrize("what", RIGHTS)
 def test_a_stolen_token_has_no_other_right(cluster: InstalledCluster, what: str) -> None:
     """RBAC refuses all other requests."""
-    method, path, body = BEYOND[what]
-
-    refused = refusal(
-        cluster.monitor("node1").call(method, path, body, MERGE if method == "PATCH" else "application/json")
-    )
-
-    assert f'User "system:serviceaccount:{NAMESPACE}:{NAMESPACE}" cannot ' in refused
+    lacks(cluster.monitor("node1"), RIGHTS[what], f"{NAMESPACE}:{NAMESPACE}")
 
 
 @pytest.mark.promise("guard-9", "monitor-1")

@@ -32,17 +32,6 @@ LONG_LEASE: Final = {"LEASE_DURATION": "120s", "RENEW_DEADLINE": "100s", "RETRY_
 TIMEOUT: Final = 90
 BUSY: Final = frozenset({429, 500, 503, 504})
 """Answers of an overloaded API server."""
-TEXTS: Final = (
-    "a value",
-    "a value that JSON escapes to six times its length",
-    "a map",
-    "a map that is not ASCII",
-    "an annotation of ours",
-    "an annotation of others",
-    "a thousand unknown annotations of ours",
-    "arguments",
-)
-"""Kinds that the API server stores quickly. Objects with thousands of list items take it seconds each."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +56,19 @@ class Stage:
             program.wait_ready()
         return programs
 
-    def attack(self, number: int, *, pods: tuple[str, ...]) -> None:
+    def attack(self, number: int) -> None:
         """Create `number` objects: pods of ours, pods of another scheduler and GPUWorkloads, in turn."""
         path_of_workloads = f"{API}/namespaces/{self.namespace.name}/gpuworkloads"
-        kinds = tuple(oversized_objects.WORKLOADS)
+        pods, workloads = (tuple(each.values()) for each in (oversized_objects.PODS, oversized_objects.WORKLOADS))
 
         def make(each: int) -> None:
-            kind = pods[each // 3 % len(pods)]
-            path, body = self.namespace.pods, oversized_objects.PODS[kind](f"hostile-{each}")
+            name, turn = f"hostile-{each}", each // 3
+            if each % 3 == 2:
+                path, body = path_of_workloads, workloads[turn % len(workloads)](name)
+            else:
+                path, body = self.namespace.pods, pods[turn % len(pods)](name)
             if each % 3 == 1:
                 body = oversized_objects.foreign(body, "node2")
-            elif each % 3 == 2:
-                path, body = (
-                    path_of_workloads,
-                    oversized_objects.WORKLOADS[kinds[each // 3 % len(kinds)]](f"hostile-{each}"),
-                )
             text = oversized_objects.body_of(body)
 
             def made() -> bool:
@@ -120,7 +107,7 @@ def forget_peak(program: Command) -> None:
     Path(f"/proc/{program.process.pid}/clear_refs").write_text("5", encoding="ascii")
 
 
-def _attacked(stage: Stage, number: int, pods: tuple[str, ...]) -> None:
+def _attacked(stage: Stage, number: int) -> None:
     programs = stage.start("among-ordinary-ones")
     names = ("scheduler", "controller")
     eventually("all are bound", lambda: stage.namespace.count_bound() == ORDINARY, seconds=TIMEOUT)
@@ -128,7 +115,7 @@ def _attacked(stage: Stage, number: int, pods: tuple[str, ...]) -> None:
     for program in programs:
         forget_peak(program)
 
-    stage.attack(number, pods=pods)
+    stage.attack(number)
     stage.namespace.pod("beside-500", "500=node3:0\n", "0")
     stage.namespace.wait_bound("beside-500", "node3", seconds=TIMEOUT)
     peaks = {f"{name}, running": resident(program) for name, program in zip(names, programs, strict=True)}
@@ -152,7 +139,7 @@ def _attacked(stage: Stage, number: int, pods: tuple[str, ...]) -> None:
 @pytest.mark.promise("wide-1", "wide-2")
 def test_objects_of_the_largest_size_end_no_program(stage: Stage) -> None:
     """Scheduler and controller grow by at most 20 MB, ordinary pods are bound, and hostile ones get a reason."""
-    _attacked(stage, FEW, TEXTS)
+    _attacked(stage, FEW)
 
     stage.namespace.wait_message(
         "hostile-0", "EnvConflict: cannot read CUDA_VISIBLE_DEVICES: it has 1400000 bytes", TIMEOUT
@@ -170,4 +157,4 @@ def test_objects_of_the_largest_size_end_no_program(stage: Stage) -> None:
 @pytest.mark.promise("wide-1", "wide-2")
 def test_five_hundred_objects_of_the_largest_size_end_no_program(stage: Stage) -> None:
     """Scheduler and controller also survive as many hostile objects as there are ordinary pods."""
-    _attacked(stage, MANY, TEXTS)
+    _attacked(stage, MANY)

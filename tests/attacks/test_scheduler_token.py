@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.attacks.installed_cluster import refusal
+from tests.attacks.installed_cluster import NOBODYS, PODS, SYSTEM, lacks, refusal
 from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.integration.policies import OUTSIDE
+from tests.integration.workloads import API
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.attacks.installed_cluster import InstalledCluster, Tenant
+    from tests.attacks.installed_cluster import InstalledCluster, Request, Tenant
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
-MERGE: Final = "application/merge-patch+json"
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
+SELECTED: Final = "volume.kubernetes.io/selected-node"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 OTHERS: Final = "its schedulerName is not gpu-scheduler; leave it to its own scheduler"
 ONLY: Final = "cannot write of a pod's status anything but condition PodScheduled as its scheduler"
@@ -29,26 +30,54 @@ def stolen(cluster: InstalledCluster) -> KubeClient:
     return cluster.account("gpu-scheduler")
 
 
+@pytest.fixture(params=["a stolen token", "a user of scheduler_users"])
+def scheduling(cluster: InstalledCluster, request: pytest.FixtureRequest) -> KubeClient:
+    """A client with the scheduler's token, or that of a user elsewhere who has all rights: policies bind both."""
+    return cluster.plane.client_as(OUTSIDE) if "user" in request.param else cluster.account("gpu-scheduler")
+
+
+@pytest.fixture(scope="module")
+def claim(lasting_tenant: Tenant) -> str:
+    """The path of a claim."""
+    claims = lasting_tenant.namespace.claims
+    lasting_tenant.kube.create(claims, _claim({"name": "data"}, {"a": "b"}))
+    return f"{claims}/data"
+
+
 @pytest.fixture
-def targets(tenant: Tenant) -> Iterator[Tenant]:
-    """A pod of another scheduler, a waiting pod of ours, and a claim."""
+def targets(tenant: Tenant) -> Tenant:
+    """Two pods of other schedulers, one of them with null in place of lists, and a waiting pod of ours."""
     tenant.kube.create(tenant.pods, objects.pod("web", None, scheduler="another-scheduler"))
+    tenant.kube.create(tenant.pods, objects.null_pod("bare"))
     tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node9:0"))
     tenant.namespace.wait_message("train-0", "NodeNotFound: ")
-    tenant.namespace.claim("data")
-    yield tenant
-    tenant.namespace.kube.delete(f"{tenant.namespace.claims}/data")
+    return tenant
 
 
-def _condition(kind: str) -> Object:
-    return {"status": {"conditions": [{"type": kind, "status": "False", "reason": "Stolen", "message": "x"}]}}
+def _claim(named: Object, annotations: Object | None) -> Object:
+    metadata = {**named, "labels": {"app": "db"}, "annotations": annotations}
+    return {**objects.claim("", "any"), "metadata": metadata}
+
+
+def _conditions(*kinds: str) -> Object:
+    """Return a patch of the status with these conditions."""
+    conditions = [{"type": kind, "status": "False", "reason": "Stolen", "message": "x"} for kind in kinds]
+    return {"status": {"conditions": conditions}}
+
+
+STATE: Final = {"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 0}
 
 
 STATUSES: Final[dict[str, tuple[str, Object, str]]] = {
-    "writes PodScheduled of another scheduler's pod": ("web", _condition("PodScheduled"), OTHERS),
+    "writes PodScheduled of another scheduler's pod": ("web", _conditions("PodScheduled"), OTHERS),
+    "writes PodScheduled of a bare pod": ("bare", _conditions("PodScheduled"), OTHERS),
     "ends another scheduler's pod": ("web", {"status": {"phase": "Succeeded"}}, OTHERS),
     "ends a pod of ours": ("train-0", {"status": {"phase": "Failed"}}, ONLY),
-    "makes a pod of ours seem ready": ("train-0", _condition("Ready"), ONLY),
+    "makes a pod of ours seem ready": ("train-0", _conditions("Ready"), ONLY),
+    "makes it seem ready beside PodScheduled": ("train-0", _conditions("PodScheduled", "Ready"), ONLY),
+    "makes its container seem ready": ("train-0", {"status": {"containerStatuses": [STATE]}}, ONLY),
+    "nominates a node for it": ("train-0", {"status": {"nominatedNodeName": "node1"}}, ONLY),
+    "changes an annotation of it": ("train-0", {"metadata": {"annotations": {"a": "c"}}}, ONLY),
     "changes the IP address of a pod of ours": (
         "train-0",
         {"status": {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]}},
@@ -61,13 +90,13 @@ STATUSES: Final[dict[str, tuple[str, Object, str]]] = {
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("what", STATUSES)
-def test_a_stolen_token_writes_no_other_status(targets: Tenant, stolen: KubeClient, what: str) -> None:
+def test_a_stolen_token_writes_no_other_status(targets: Tenant, scheduling: KubeClient, what: str) -> None:
     """The policy allows only condition PodScheduled, and only of our pods."""
     name, body, reported = STATUSES[what]
     path = f"{targets.pods}/{name}"
     before = targets.namespace.read(name)
 
-    refused = refusal(stolen.call("PATCH", f"{path}/status", body, STRATEGIC))
+    refused = refusal(scheduling.call("PATCH", f"{path}/status", body, STRATEGIC))
 
     assert reported in refused
     assert targets.namespace.read(name) == before
@@ -76,48 +105,46 @@ def test_a_stolen_token_writes_no_other_status(targets: Tenant, stolen: KubeClie
 CLAIMS: Final[dict[str, Object]] = {
     "binds it to a volume": {"spec": {"volumeName": "theirs"}},
     "changes an annotation": {"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}},
+    "adds an annotation to the node": objects.annotated({SELECTED: "node1", "pv.kubernetes.io/bind-completed": "yes"}),
+    "removes an annotation": objects.annotated({"a": None}),
     "changes a label": {"metadata": {"labels": {"app": "bank"}}},
+    "removes a label": {"metadata": {"labels": {"app": None}}},
     "adds a finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
+    "adds an owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]}},
 }
 
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("what", CLAIMS)
-def test_a_stolen_token_writes_nothing_else_of_a_claim(targets: Tenant, stolen: KubeClient, what: str) -> None:
+def test_a_stolen_token_writes_nothing_else_of_a_claim(
+    cluster: InstalledCluster, claim: str, scheduling: KubeClient, what: str
+) -> None:
     """The policy allows only the annotation volume.kubernetes.io/selected-node."""
-    path = f"{targets.namespace.claims}/data"
-    before = targets.namespace.kube.get(path)
+    before = cluster.kube.get(claim)
 
-    refused = refusal(stolen.call("PATCH", path, CLAIMS[what], MERGE))
+    refused = refusal(scheduling.merge(claim, CLAIMS[what]))
 
-    assert "volume.kubernetes.io/selected-node" in refused
-    assert targets.namespace.kube.get(path) == before
+    # The API server asks first whether who adds an owner may delete the object.
+    assert SELECTED in refused or (what == "adds an owner" and "cannot set an ownerRef" in refused)
+    assert cluster.kube.get(claim) == before
 
 
-RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
-    "creates a pod": ("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "spy"}}),
-    "changes a pod": ("PATCH", "/api/v1/namespaces/default/pods/any", {"metadata": {"labels": {"a": "b"}}}),
-    "deletes pods": ("DELETE", "/api/v1/namespaces/default/pods", None),
-    "evicts a pod": ("POST", "/api/v1/namespaces/default/pods/any/eviction", {"metadata": {"name": "any"}}),
-    "reads secrets": ("GET", "/api/v1/secrets", None),
-    "reads ConfigMaps": ("GET", "/api/v1/namespaces/kube-system/configmaps", None),
-    "writes the settings": ("PATCH", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/gpu-scheduler-settings", {}),
+RIGHTS: Final[dict[str, Request]] = {
+    **NOBODYS,
+    "creates a pod": ("POST", PODS, {"metadata": {"name": "spy"}}),
+    "creates a pod beside it": ("POST", f"{SYSTEM}/pods", {"metadata": {"name": "spy"}}),
+    "reads the webhook's key": ("GET", f"{SYSTEM}/secrets/gpu-scheduler-webhook-tls", None),
     "writes a node": ("PATCH", "/api/v1/nodes/node1", {"spec": {"unschedulable": True}}),
-    "cordons a GPU": ("PATCH", "/apis/agentaflow.io/v1/gpunodes/node1", {"spec": {"cordoned": []}}),
-    "makes a GPUNode": ("POST", "/apis/agentaflow.io/v1/gpunodes", {"metadata": {"name": "node1"}}),
-    "deletes a GPUNode": ("DELETE", "/apis/agentaflow.io/v1/gpunodes/node1", None),
-    "makes a ResourceClaim": ("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", {}),
+    "cordons a GPU": ("PATCH", f"{API}/gpunodes/node1", {"spec": {"cordoned": []}}),
+    "makes a GPUNode": ("POST", f"{API}/gpunodes", {"metadata": {"name": "node1"}}),
+    "deletes a GPUNode": ("DELETE", f"{API}/gpunodes/node1", None),
     "reads ResourceClaims": ("GET", "/apis/resource.k8s.io/v1/resourceclaims", None),
+    "changes a volume": ("PATCH", "/api/v1/persistentvolumes/any", {}),
+    "deletes its Lease": ("DELETE", f"{LEASES}/gpu-scheduler", None),
     "deletes a claim": ("DELETE", "/api/v1/namespaces/default/persistentvolumeclaims/any", None),
-    "switches a policy off": (
-        "DELETE",
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/gpu-scheduler-scheduler",
-        None,
-    ),
-    "grants a right": ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {"metadata": {"name": "a"}}),
     "takes the controller's Lease": (
         "PATCH",
-        f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler-controller",
+        f"{LEASES}/gpu-scheduler-controller",
         {"spec": {"holderIdentity": "spy"}},
     ),
 }
@@ -127,33 +154,46 @@ RIGHTS: Final[dict[str, tuple[str, str, Object | None]]] = {
 @pytest.mark.parametrize("what", RIGHTS)
 def test_a_stolen_token_has_no_other_right(stolen: KubeClient, what: str) -> None:
     """RBAC refuses all other requests."""
-    method, path, body = RIGHTS[what]
-
-    refused = refusal(stolen.call(method, path, body, MERGE if method == "PATCH" else "application/json"))
-
-    assert f'User "system:serviceaccount:{SYSTEM_NAMESPACE}:gpu-scheduler" cannot ' in refused
+    lacks(stolen, RIGHTS[what], f"{SYSTEM_NAMESPACE}:gpu-scheduler")
 
 
 @pytest.mark.promise("guard-11")
 def test_a_stolen_token_makes_no_other_lease(cluster: InstalledCluster, stolen: KubeClient) -> None:
     """RBAC cannot restrict a create to a name; the policy does."""
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
-
-    refused = refusal(stolen.call("POST", leases, {"metadata": {"name": "kube-scheduler"}}))
+    refused = refusal(stolen.call("POST", LEASES, {"metadata": {"name": "kube-scheduler"}}))
 
     assert "cannot create this Lease as the scheduler: its own is called gpu-scheduler" in refused
-    assert cluster.kube.get(f"{leases}/kube-scheduler") is None
+    assert cluster.kube.get(f"{LEASES}/kube-scheduler") is None
 
 
 @pytest.mark.promise("guard-11")
-def test_the_scheduler_writes_pods_and_claims(targets: Tenant, stolen: KubeClient) -> None:
-    """The scheduler writes condition PodScheduled and the selected node of a claim."""
-    reported = stolen.call("PATCH", f"{targets.pods}/train-0/status", _condition("PodScheduled"), STRATEGIC)
-    assert reported[0] == 200, reported[1]
+def test_the_scheduler_shows_why_a_pod_waits(targets: Tenant, scheduling: KubeClient) -> None:
+    """It writes the condition twice, beside another condition, and also on a pod that is being deleted."""
+    path, admin = f"{targets.pods}/train-0", targets.namespace.kube
+    admin.patch(path, {"metadata": {"finalizers": ["example.com/wait"]}})
+    admin.patch(f"{path}/status", _conditions("example.com/theirs"))
 
-    selected = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node1"}}}
-    reported = stolen.call("PATCH", f"{targets.namespace.claims}/data", selected, MERGE)
-    assert reported[0] == 200, reported[1]
+    for _ in range(2):
+        status, answer = scheduling.call("PATCH", f"{path}/status", _conditions("PodScheduled"), STRATEGIC)
+        assert status == 200, answer
+        targets.namespace.delete("train-0")
+
+    reported = {each["type"] for each in targets.namespace.read("train-0")["status"]["conditions"]}
+    assert reported == {"example.com/theirs", "PodScheduled"}
+    admin.patch(path, {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.promise("guard-11")
+def test_the_scheduler_writes_the_selected_node_of_a_claim(tenant: Tenant, scheduling: KubeClient) -> None:
+    """It may write the annotation of the selected node, with any annotations of the claim."""
+    claims = tenant.namespace.claims
+    for having in (None, {}, {"a": "b"}, {SELECTED: "node9"}):
+        made = tenant.kube.create(claims, _claim({"generateName": "free-"}, having))["metadata"]["name"]
+
+        status, answer = scheduling.merge(f"{claims}/{made}", objects.annotated({SELECTED: "node1"}))
+
+        assert status == 200, answer
+        assert answer["metadata"]["annotations"] == {**(having or {}), SELECTED: "node1"}
 
 
 def test_a_stolen_token_can_bind_pods_of_other_schedulers(targets: Tenant, stolen: KubeClient) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.integration.pod_controllers import KINDS, collection, controller
+from tests.integration.pod_controllers import collection, controller
 from tests.objects import MAP
 
 if TYPE_CHECKING:
@@ -72,28 +72,6 @@ def test_a_forged_review_of_another_object_is_allowed_in_silence(cluster: Instal
     for body in (pod, foreign):
         status, answer = _post(cluster, json.dumps(body).encode())
         assert (status, json.loads(answer)["response"]) == (200, {"uid": "review-1", "allowed": True})
-
-
-@pytest.mark.promise("warn-4")
-def test_objects_of_others_never_reach_it(cluster: InstalledCluster, tenant: Tenant) -> None:
-    """Nor does a pod: the reviews of a pod are as many as before."""
-    before = cluster.webhook.reviews()
-    for kind in KINDS:
-        path = f"{collection(tenant.namespace.name, kind)}?dryRun=All"
-        assert tenant.call("POST", path, controller(kind, "foreign", "nonsense", None))[0] == 201
-    assert tenant.call("POST", f"{tenant.pods}?dryRun=All", objects.pod("train-0", "0=node1:0\n"))[0] == 201
-    after = cluster.webhook.reviews()
-    status, answer = tenant.call(
-        "POST", f"{collection(tenant.namespace.name, 'Job')}?dryRun=All", controller("Job", "ours")
-    )
-
-    assert status == 201, answer
-    assert {path: after[path] - before[path] for path in ("/mutate", "/validate")} == {
-        "/mutate": 1,
-        "/validate": 0,
-    }
-    assert after["/warn"] == before["/warn"]
-    assert cluster.webhook.reviews()["/warn"] == after["/warn"] + 1
 
 
 def _post(cluster: InstalledCluster, body: bytes, announced: int | None = None) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.attacks.installed_cluster import RBAC
+from tests.integration.accounts import allow, rights
 from tests.messages import quotes
 from tests.objects import gpu_workload
 from tests.waiting import eventually
@@ -28,22 +28,13 @@ AS_ANOTHER: Final[Object] = {
 }
 
 
-@pytest.fixture
-def clerk(cluster: InstalledCluster, tenant: Tenant) -> KubeClient:
+@pytest.fixture(scope="module")
+def clerk(cluster: InstalledCluster, lasting_tenant: Tenant) -> KubeClient:
     """A client of an account that may write GPUWorkloads in the tenant's namespace, but no pods."""
-    space, roles = tenant.namespace.name, f"{RBAC}/namespaces/{tenant.namespace.name}"
-    rule = {
-        "apiGroups": ["agentaflow.io"],
-        "resources": ["gpuworkloads"],
-        "verbs": ["get", "create", "update", "patch"],
-    }
-    cluster.kube.create(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "clerk"}})
-    cluster.kube.create(f"{roles}/roles", {"metadata": {"name": "clerk"}, "rules": [rule]})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "clerk"}
-    of = {"kind": "ServiceAccount", "name": "clerk", "namespace": space}
-    cluster.kube.create(f"{roles}/rolebindings", {"metadata": {"name": "clerk"}, "roleRef": role, "subjects": [of]})
+    space = lasting_tenant.namespace.name
+    allow(cluster.kube, space, "clerk", "clerk", rights("gpuworkloads", "get", "create", "update", "patch"))
     kube = cluster.account("clerk", space)
-    eventually("the right is known", lambda: kube.call("GET", f"{tenant.workloads}/none")[0] == 404)
+    eventually("the right is known", lambda: kube.call("GET", f"{lasting_tenant.workloads}/none")[0] == 404)
     return kube
 
 
@@ -99,8 +90,9 @@ def test_an_account_that_may_not_create_pods_changes_no_workload(tenant: Tenant,
 
 
 @pytest.mark.promise("guard-8")
-def test_pod_security_holds_for_a_workloads_pod(tenant: Tenant) -> None:
+def test_pod_security_holds_for_a_workloads_pod(new_tenant: Tenant) -> None:
     """In a namespace with Pod Security baseline, a GPUWorkload gets no pod with access to the host, and reports why."""
+    tenant = new_tenant
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     tenant.cluster.kube.patch(f"/api/v1/namespaces/{tenant.namespace.name}", label)
     assert tenant.call("POST", tenant.workloads, gpu_workload("deputy", HOSTS))[0] == 201

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import objects
+from tests.integration.accounts import allow_everywhere, rights
 from tests.integration.monitored_node import COLLECTIONS, LEASES, NAMESPACE, MonitoredNode, allow
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.integration.policies import MONITOR
 from tests.integration.workloads import API
 from tests.waiting import eventually
 
@@ -65,12 +65,8 @@ def watched(monitored: ControlPlane, workloads: Workloads, tmp_path: Path) -> It
 @pytest.fixture
 def monitor(watched: MonitoredNode) -> Iterator[Command]:
     """The monitor of node1, when it is ready."""
-    command = watched.start()
-    try:
-        command.wait_ready()
+    with watched.start().serving() as command:
         yield command
-    finally:
-        command.process.stop()
 
 
 @pytest.mark.promise("monitor-1")
@@ -99,16 +95,10 @@ def test_a_monitor_reports_its_node(monitored: ControlPlane, watched: MonitoredN
 @pytest.fixture
 def deleting(monitored: ControlPlane) -> Iterator[None]:
     """Allow monitors to delete GPUNodes, in place of a cluster that does not guard owner references."""
-    rule = {"apiGroups": ["agentaflow.io"], "resources": ["gpunodes"], "verbs": ["delete"]}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "deleting"}
-    account = {"kind": "ServiceAccount", "name": NAMESPACE, "namespace": NAMESPACE}
-    bodies: list[Object] = [{"rules": [rule]}, {"roleRef": role, "subjects": [account]}]
-    collections = [COLLECTIONS[kind] for kind in ("ClusterRole", "ClusterRoleBinding")]
-    for collection, body in zip(collections, bodies, strict=True):
-        monitored.kube.create(collection, {"metadata": {"name": "deleting"}, **body})
+    allow_everywhere(monitored.kube, NAMESPACE, NAMESPACE, "deleting", rights("gpunodes", "delete"))
     yield
-    for collection in collections:
-        monitored.kube.delete(f"{collection}/deleting")
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        monitored.kube.delete(f"{COLLECTIONS[kind]}/deleting")
 
 
 @pytest.fixture
@@ -242,37 +232,3 @@ def test_the_scheduler_sees_the_leases(monitored: ControlPlane, watched: Monitor
 
 
 GPU_NODE: Object = {"apiVersion": "agentaflow.io/v1", "kind": "GPUNode", "spec": {"nodeName": "node1"}}
-LEASE: Object = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "a"}}
-WAYS: dict[str, tuple[str, str, Object, str]] = {
-    "applies a GPUNode": ("PATCH", f"{API}/gpunodes/node1{OURS}", GPU_NODE, APPLY),
-    "creates a GPUNode": ("POST", f"{API}/gpunodes", GPU_NODE, "application/json"),
-    "applies a Lease": ("PATCH", f"{LEASES}/node1{OURS}", LEASE, APPLY),
-    "creates a Lease": ("POST", LEASES, LEASE, "application/json"),
-}
-
-
-@pytest.mark.promise("monitor-6")
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("its", "status"), [("node1", 201), ("node2", 403), ("", 403)])
-def test_a_monitor_reports_its_own_node_only(monitored: ControlPlane, way: str, its: str, status: int) -> None:
-    """A monitor that renewed the Lease of another node could hide that the other monitor has stopped."""
-    method, path, body, kind = WAYS[way]
-    found, answer = monitored.client_as(MONITOR, its).call(method, path, {**body, "metadata": {"name": "node1"}}, kind)
-
-    assert found == status, answer
-    if status == 403:
-        assert f"cannot write {body['kind']} node1 as the monitor of " in answer["message"]
-
-
-@pytest.mark.promise("monitor-6")
-@pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("way", ["applies a GPUNode", "applies a Lease"])
-def test_a_monitor_changes_no_report_of_another_node(monitored: ControlPlane, way: str) -> None:
-    """A GPUNode or Lease that exists is changed by the monitor of its node alone."""
-    method, path, body, kind = WAYS[way]
-    own, other = monitored.client_as(MONITOR, "node1"), monitored.client_as(MONITOR, "node2")
-    assert own.call(method, path, {**body, "metadata": {"name": "node1"}}, kind)[0] == 201
-    changed = {**body, "metadata": {"name": "node1", "labels": {"changed": "yes"}}}
-
-    assert [who.call(method, path, changed, kind)[0] for who in (other, own)] == [403, 200]

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_scheduler import names
 from tests import objects
-from tests.integration.namespace import MAP
+from tests.integration.namespace import MAP, debugged
 from tests.integration.policies import MONITOR, OUTSIDE, SCHEDULER
 from tests.messages import quotes
 from tests.objects import annotated, binding, null_pod
@@ -32,12 +32,6 @@ FOREIGN_ACCOUNTS: Final = ("admin", "system:serviceaccount:guarded:gpu-scheduler
 KEY: Final = names.ASSIGNED_DEVICES
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture
-def admin(guarded: ControlPlane) -> KubeClient:
-    """The client of a user with all RBAC rights."""
-    return guarded.client_as("admin")
 
 
 def _made(by: KubeClient, **pod: object) -> str:
@@ -85,9 +79,10 @@ def _refused_as_forged(answer: Answer, who: str) -> None:
 @pytest.mark.parametrize("who", FOREIGN_ACCOUNTS)
 def test_no_other_account_creates_a_pod_with_an_assignment(guarded: ControlPlane, who: str, scheduler: str) -> None:
     """Neither an admin nor another account may do it, for pods of any scheduler."""
-    pod = objects.pod("forged", scheduler=scheduler, annotations={"agentaflow.gpu/assigned-devices": "7"})
-
-    _refused_as_forged(guarded.client_as(who).call("POST", PODS, pod), who)
+    for word in ("devices", "uuids", "reason", "together"):
+        pod = objects.pod("forged", scheduler=scheduler, annotations={f"agentaflow.gpu/assigned-{word}": "7"})
+        _refused_as_forged(guarded.client_as(who).call("POST", PODS, pod), who)
+    assert guarded.kube.get(f"{PODS}/forged") is None
 
 
 @pytest.mark.promise("guard-1", "guard-2", "guard-3")
@@ -155,11 +150,25 @@ INPUTS: Final = [
 
 
 @pytest.mark.promise("fixed-1")
-@pytest.mark.parametrize("path", ["", "/status"])
+@pytest.mark.parametrize(
+    ("path", "bound"),
+    [("", False), ("/status", False), ("", True)],
+    ids=["of a waiting pod", "through its status", "of a bound pod"],
+)
 @pytest.mark.parametrize(("kind", "key"), INPUTS)
-def test_the_inputs_of_a_decision_are_immutable(admin: KubeClient, kind: str, key: str, path: str) -> None:
+def test_the_inputs_of_a_decision_are_immutable(  # noqa: PLR0913 - a row
+    guarded: ControlPlane,
+    admin: KubeClient,
+    kind: str,
+    key: str,
+    path: str,
+    *,
+    bound: bool,
+) -> None:
     """Input annotations and index labels of our pods cannot be changed, removed or added."""
     having, without_key = _made(admin, **{kind: {key: "0"}}), _made(admin)
+    for name in (having, without_key) if bound else ():
+        guarded.client_as(SCHEDULER).create(f"{PODS}/{name}/binding", binding(name))
     changes = [(having, "1"), (having, ""), (having, None), (without_key, "0")]
 
     for name, value in changes:
@@ -219,12 +228,7 @@ FOREIGN: Final[dict[str, Way]] = {
     "an input of ours is added": lambda who, name: who.merge(f"{PODS}/{name}", annotated({MAP: "0=node1:0"})),
     "its status is written": lambda who, name: who.merge(f"{PODS}/{name}/status", {"status": {"phase": "Running"}}),
     "its metadata is emptied": lambda who, name: who.merge(f"{PODS}/{name}", annotated({"a": None})),
-    "it is debugged": lambda who, name: who.call(
-        "PATCH",
-        f"{PODS}/{name}/ephemeralcontainers",
-        {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}},
-        "application/strategic-merge-patch+json",
-    ),
+    "it is debugged": lambda who, name: debugged(who, f"{PODS}/{name}"),
     "it is written as it was read": lambda who, name: who.call("PUT", f"{PODS}/{name}", _read(who, name)),
     "it is deleted": lambda who, name: who.call("DELETE", f"{PODS}/{name}"),
 }

@@ -31,12 +31,6 @@ CLAIM: Final[Object] = {
 BODIES: Final = {NODES: [{"metadata": {}}], CLAIMS: [CLAIM], PODS: [objects.pod(""), null_pod("")]}
 
 
-@pytest.fixture
-def admin(guarded: ControlPlane) -> KubeClient:
-    """The client of a user with all RBAC rights."""
-    return guarded.client_as("admin")
-
-
 READY: Final = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}}
 CHANGES: Final[dict[str, tuple[str, str, Object]]] = {
     "a node": (NODES, "", {"metadata": {"labels": {"gpu-node-name": "a"}}, "spec": {"unschedulable": True}}),

@@ -14,7 +14,6 @@ import jinja2
 import pytest
 import yaml
 
-from tests.integration.command import LEASE
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import program
 from tests.integration.role_manifests import values_of
@@ -35,32 +34,6 @@ RESTRICTED = {
     "runAsUser": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-
-@pytest.mark.promise("safe-3")
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/api/v1/secrets"),
-        ("GET", f"{SYSTEM}/secrets"),
-        ("GET", f"{SYSTEM}/secrets/gpu-scheduler-webhook-tls"),
-        ("GET", f"{SYSTEM}/configmaps"),
-        ("POST", f"{SYSTEM}/pods"),
-        ("PATCH", f"{SYSTEM}/pods/any"),
-        ("DELETE", f"{SYSTEM}/pods/any"),
-        ("PATCH", "/api/v1/nodes/any"),
-        ("DELETE", LEASE),
-        ("PATCH", "/api/v1/persistentvolumes/any"),
-        ("POST", f"{SYSTEM}/serviceaccounts/gpu-scheduler/token"),
-    ],
-)
-def test_the_scheduler_has_no_other_right(plane: ControlPlane, method: str, path: str) -> None:
-    """Rights that it does not need are missing. The other tests of this suite show that it has those it needs."""
-    kube = plane.client_of(SYSTEM_NAMESPACE, "gpu-scheduler")
-
-    status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
-
-    assert status == 403, answer
 
 
 @pytest.mark.promise("safe-4")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tests.integration.control_plane import ControlPlane
     from tests.integration.workloads import Workloads
 
-SYSTEM = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler-controller"
 
 
@@ -46,12 +45,9 @@ def test_a_controller_killed_between_pod_and_status_creates_no_second_pod(
     assert workloads.status("train") == {}
 
     give_up_lease(idle.kube, LEASE)
-    successor = start_controller(idle, tmp_path, "successor")
-    try:
+    with start_controller(idle, tmp_path, "successor").serving() as successor:
         workloads.wait("train", "Pending", seconds=20)
         settle(workloads.namespace, successor)
-    finally:
-        successor.process.stop()
     assert workloads.pods() == ["train-0"]
     assert workloads.read("train")["metadata"]["uid"] == made["metadata"]["uid"]
     assert workloads.wait_pod("train-0")["metadata"]["uid"] == before["metadata"]["uid"]
@@ -60,24 +56,17 @@ def test_a_controller_killed_between_pod_and_status_creates_no_second_pod(
 @pytest.mark.promise("order-8")
 def test_a_standby_takes_over_and_makes_nothing_twice(idle: ControlPlane, workloads: Workloads, tmp_path: Path) -> None:
     """The standby is ready, and leads when the Lease of the killed leader is free."""
-    first = start_controller(idle, tmp_path, "first")
-    try:
-        first.wait_ready()
-        eventually("the first leads", first.leads)
-        second = start_controller(idle, tmp_path, "second")
-        try:
-            second.wait_ready()
-            workloads.place("early")
-            workloads.wait("early", "Pending")
-            assert not second.leads()
-            first.kill()
-            give_up_lease(idle.kube, LEASE)
-            workloads.place("late")
-            workloads.wait("late", "Pending")
-        finally:
-            second.process.stop()
-    finally:
+    with (
+        start_controller(idle, tmp_path, "first").serving(leads=True) as first,
+        start_controller(idle, tmp_path, "second").serving() as second,
+    ):
+        workloads.place("early")
+        workloads.wait("early", "Pending")
+        assert not second.leads()
         first.kill()
+        give_up_lease(idle.kube, LEASE)
+        workloads.place("late")
+        workloads.wait("late", "Pending")
 
     assert workloads.pods() == ["early-0", "late-0"]
 
@@ -96,30 +85,3 @@ def test_a_controller_releases_its_lease_at_sigterm(idle: ControlPlane, workload
     lease = idle.kube.get(LEASE)
     assert lease is not None
     assert lease["spec"].get("holderIdentity", "") == ""
-
-
-@pytest.mark.promise("order-8")
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", f"{SYSTEM}/secrets"),
-        ("GET", f"{SYSTEM}/configmaps"),
-        ("PATCH", f"{SYSTEM}/pods/any"),
-        ("DELETE", f"{SYSTEM}/pods/any"),
-        ("POST", f"{SYSTEM}/pods/any/binding"),
-        ("PATCH", f"{SYSTEM}/pods/any/status"),
-        ("PATCH", "/api/v1/nodes/any"),
-        ("POST", "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads"),
-        ("PATCH", "/apis/agentaflow.io/v1/namespaces/default/gpuworkloads/any"),
-        ("PATCH", "/apis/agentaflow.io/v1/gpunodes/any"),
-        ("DELETE", "/apis/agentaflow.io/v1/gpunodes"),
-        ("PATCH", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-scheduler"),
-    ],
-)
-def test_the_controller_has_no_other_right(kinds: ControlPlane, method: str, path: str) -> None:
-    """Rights that it does not need are missing. The tests above show that it has those it needs."""
-    kube = kinds.client_of(SYSTEM_NAMESPACE, "gpu-scheduler-controller")
-
-    status, answer = kube.call(method, path, {} if method != "GET" else None, "application/merge-patch+json")
-
-    assert status == 403, answer

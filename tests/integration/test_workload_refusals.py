@@ -8,8 +8,7 @@ import pytest
 
 from tests.integration.webhook_process import RegisteredWebhook
 from tests.messages import says
-from tests.objects import pod_template
-from tests.waiting import eventually
+from tests.objects import pod, pod_template
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
     from tests.integration.command import Command
     from tests.integration.control_plane import ControlPlane
     from tests.integration.workloads import Workloads
-    from tests.objects import Object
 
 
 @pytest.mark.promise("order-6")
 def test_a_pod_of_the_same_name_is_reported_and_unchanged(controller: Command, workloads: Workloads) -> None:
     """A pod of that name without the workload as owner is unchanged. After its deletion the workload's is created."""
-    workloads.namespace.make(order_of_somebody("train-0"))
+    workloads.namespace.make(pod("train-0", scheduler="another"))
     workloads.place("train")
     reported = workloads.wait("train", "Pending", "RequestInvalid")
     assert "a pod of that name is there, and it is not this workload's" in reported["message"]
@@ -31,23 +29,8 @@ def test_a_pod_of_the_same_name_is_reported_and_unchanged(controller: Command, w
     assert "ownerReferences" not in workloads.namespace.read("train-0")["metadata"]
 
     workloads.namespace.delete("train-0")
-    eventually(
-        "its own is there", lambda: "ownerReferences" in (workloads.kube.get(pod_path(workloads)) or EMPTY)["metadata"]
-    )
+    assert "ownerReferences" in workloads.wait_pod("train-0")["metadata"]
     workloads.wait("train", "Pending")
-
-
-EMPTY: Object = {"metadata": {}}
-
-
-def pod_path(workloads: Workloads) -> str:
-    """Return the API path of the workload's pod."""
-    return f"{workloads.namespace.pods}/train-0"
-
-
-def order_of_somebody(name: str) -> Object:
-    """Return a pod that belongs to no workload."""
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
 
 
 @pytest.mark.promise("order-6")

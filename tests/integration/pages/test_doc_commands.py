@@ -20,6 +20,7 @@ import pytest
 from gpu_scheduler.names import MONITOR
 from tests import doc_commands, objects
 from tests.contracts.roles import ROOT
+from tests.integration.accounts import allow, allow_everywhere
 from tests.integration.complete import NODE, CompleteInstallation
 from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.controller_manager import OF_DELETIONS, start_controller_manager
@@ -218,13 +219,8 @@ def _of_explain(reader: Reader) -> None:
 
 
 def _of_helm(reader: Reader) -> None:
-    reader.kube.create(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": "gpu-scheduler-issuer"}})
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    body: Object = {"metadata": {"name": "gpu-scheduler-issuer"}}
-    for scope, kind in ((rbac, "ClusterRole"), (f"{rbac}/namespaces/{SYSTEM}", "Role")):
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "gpu-scheduler-issuer"}
-        reader.kube.create(f"{scope}/{kind.lower()}s", {**body, "rules": []})
-        reader.kube.create(f"{scope}/{kind.lower()}bindings", {**body, "roleRef": role, "subjects": []})
+    for grant in (allow, allow_everywhere):
+        grant(reader.kube, SYSTEM, "gpu-scheduler-issuer", "gpu-scheduler-issuer")
 
 
 def _of_boards(reader: Reader) -> None:
