@@ -45,13 +45,19 @@ def claim(lasting_tenant: Tenant) -> str:
 
 
 @pytest.fixture
-def targets(tenant: Tenant) -> Tenant:
-    """Two pods of other schedulers, one of them with null in place of lists, and a waiting pod of ours."""
+def others(tenant: Tenant) -> Tenant:
+    """Two pods of other schedulers, one of them with null in place of lists."""
     tenant.kube.create(tenant.pods, objects.pod("web", None, scheduler="another-scheduler"))
     tenant.kube.create(tenant.pods, objects.null_pod("bare"))
-    tenant.kube.create(tenant.pods, objects.pod("train-0", "0=node9:0"))
-    tenant.namespace.wait_message("train-0", "NodeNotFound: ")
     return tenant
+
+
+@pytest.fixture
+def targets(others: Tenant) -> Tenant:
+    """These pods, and a waiting one of ours."""
+    others.kube.create(others.pods, objects.pod("train-0", "0=node9:0"))
+    others.namespace.wait_message("train-0", "NodeNotFound: ")
+    return others
 
 
 def _claim(named: Object, annotations: Object | None) -> Object:
@@ -68,10 +74,25 @@ def _conditions(*kinds: str) -> Object:
 STATE: Final = {"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 0}
 
 
+THEIRS: Final[dict[str, tuple[str, Object]]] = {
+    "writes PodScheduled of another scheduler's pod": ("web", _conditions("PodScheduled")),
+    "writes PodScheduled of a bare pod": ("bare", _conditions("PodScheduled")),
+    "ends another scheduler's pod": ("web", {"status": {"phase": "Succeeded"}}),
+}
+
+
+@pytest.mark.promise("guard-11")
+@pytest.mark.parametrize("what", THEIRS)
+def test_a_stolen_token_writes_no_status_of_others(others: Tenant, scheduling: KubeClient, what: str) -> None:
+    """Only of our pods."""
+    name, body = THEIRS[what]
+    before = others.namespace.read(name)
+
+    assert OTHERS in refusal(scheduling.call("PATCH", f"{others.pods}/{name}/status", body, STRATEGIC))
+    assert others.namespace.read(name) == before
+
+
 STATUSES: Final[dict[str, tuple[str, Object, str]]] = {
-    "writes PodScheduled of another scheduler's pod": ("web", _conditions("PodScheduled"), OTHERS),
-    "writes PodScheduled of a bare pod": ("bare", _conditions("PodScheduled"), OTHERS),
-    "ends another scheduler's pod": ("web", {"status": {"phase": "Succeeded"}}, OTHERS),
     "ends a pod of ours": ("train-0", {"status": {"phase": "Failed"}}, ONLY),
     "makes a pod of ours seem ready": ("train-0", _conditions("Ready"), ONLY),
     "makes it seem ready beside PodScheduled": ("train-0", _conditions("PodScheduled", "Ready"), ONLY),
