@@ -224,7 +224,7 @@ def test_a_watch_that_is_cut(healthy: CompleteInstallation, admin: Installed, tm
     """A replica that does not lead is cut off from the API server. Its `/readyz` says so."""
     link = Link(healthy.plane.port)
     second = start_scheduler(
-        healthy.plane, tmp_path, "gpu-scheduler-1", link.port, WATCH_IDLE_LIMIT="2s", BIND_ADDRESS=EVERY_ADDRESS
+        healthy.plane, tmp_path, "gpu-scheduler-1", link.port, WATCH_IDLE_LIMIT="5s", BIND_ADDRESS=EVERY_ADDRESS
     )
     try:
         second.wait_ready()

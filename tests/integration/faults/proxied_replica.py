@@ -22,8 +22,9 @@ LEASE: Final = r"/leases/gpu-scheduler$"
 NODES: Final = r"^/api/v1/nodes\?"
 PODS: Final = r"^/api/v1/pods\?.*spec\.schedulerName(=|%3D)"
 """The list and watch of our own pods. Pods of other schedulers have a watch of their own."""
-IDLE: Final = 2.0
-"""Seconds without a watch event after which these schedulers reopen a watch."""
+IDLE: Final = 5.0
+"""Seconds without a watch event after which these schedulers reopen a watch, in place of 90. On a busy machine an API
+server takes longer than 2 s to open one: with that limit none was ever opened."""
 CALL_TIMEOUT: Final = 3.0
 """Seconds after which a scheduler gives up a call: the default."""
 # Long times, so that a fault of the Lease, or an API server that restarts on a busy machine, does not end the leader's

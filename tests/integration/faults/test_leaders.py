@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.command import give_up_lease
-from tests.integration.faults.proxied_replica import BINDING, LEASE
+from tests.integration.faults.proxied_replica import BINDING, IDLE, LEASE
 from tests.integration.faults.proxy_faults import Fault, Hang
 from tests.integration.faults.replicas import (
     SHIPPED,
@@ -116,10 +116,10 @@ def test_a_leader_that_is_cut_off_alone_stops_and_ends(
 def test_a_standby_that_is_cut_off_changes_nothing(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> None:
     """It waits and is not ready meanwhile. After its return it can take over."""
     create_nodes(namespace, "node1")
-    with run_replicas(plane, tmp_path, WATCH_IDLE_LIMIT="1s") as replicas:
+    with run_replicas(plane, tmp_path, WATCH_IDLE_LIMIT=f"{IDLE}s") as replicas:
         leader, standby = replicas.members
         with _cut(standby):
-            eventually("it is not ready", lambda: standby.command.get("/readyz")[0] == 503)
+            eventually("it is not ready", lambda: standby.command.get("/readyz")[0] == 503, seconds=60)
             eventually("it tried for the Lease", lambda: standby.command.count("Trying for the lease failed") >= 3, 60)
             bind_pod(namespace, "before-0", "node1", 0)
             assert replicas.holder() == leader.name
