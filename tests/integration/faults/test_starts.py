@@ -56,8 +56,8 @@ def test_nothing_is_decided_before_everything_is_listed(
         assert namespace.count_bound() == 1
         assert auditor.report() == []
     # Writes may be repeated, because a busy API server answers late. What is decided is written to the log once.
-    decided = [str(line["event"]).partition(": ")[0] for line in command.lines() if " waits: " in str(line["event"])]
-    assert sorted(decided) == [f"{namespace.name}/asker{number}-0 waits" for number in range(8)]
+    decided = [(line["pod"], line["reason"]) for line in command.lines() if " waits: " in str(line["event"])]
+    assert sorted(decided) == [(f"{namespace.name}/asker{number}-0", "GpuHeld") for number in range(8)]
 
 
 def _listed(command: Command) -> set[str]:
