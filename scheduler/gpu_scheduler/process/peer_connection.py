@@ -124,8 +124,8 @@ class PeerConnection(asyncio.Protocol):
         return self.phase is ConnectionPhase.IDLE and self._has_been_answered
 
     def is_evictable(self, now: float) -> bool:
-        """Whether another connection may take its slot. An idle connection with an unread request keeps the slot."""
-        if self.phase is ConnectionPhase.ANSWERING or now - self._phase_since < self._limits.evictable_after:
+        """Whether another connection may take its slot, unless it is being answered. An unread request keeps it."""
+        if now - self._phase_since < self._limits.evictable_after:
             return False
         return self.phase is not ConnectionPhase.IDLE or not self.unread()
 
