@@ -37,11 +37,10 @@ RENDER: Final = """\
 OUTPUT: Final = "ansible.posix.json"
 MADE_UP: Final = {
     "base_image_id": "sha256:0",
-    "made_up": "bWFkZSB1cA==",
     "__certificates_ca_stored": {"resources": []},
     "__certificates_serving_stored": {"resources": []},
     "__certificates_registrations": {"results": []},
-    "__webhook_ca": {"resources": [{"data": {"ca.crt": "{{ made_up }}"}}]},
+    "__webhook_ca": {"resources": [{"data": {"ca.crt": "bWFkZSB1cA=="}}]},
     "__check_found": {"resources": []},
 }
 """What a run would read from the cluster."""
