@@ -131,8 +131,8 @@ CLAIMS: Final[dict[str, Object]] = {
     "changes a label": {"metadata": {"labels": {"app": "bank"}}},
     "removes a label": {"metadata": {"labels": {"app": None}}},
     "adds a finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
-    "adds an owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]}},
 }
+OWNED: Final[Object] = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]}}
 
 
 @pytest.mark.promise("guard-11")
@@ -145,8 +145,17 @@ def test_a_stolen_token_writes_nothing_else_of_a_claim(
 
     refused = refusal(scheduling.merge(claim, CLAIMS[what]))
 
-    # The API server asks first whether who adds an owner may delete the object.
-    assert SELECTED in refused or (what == "adds an owner" and "cannot set an ownerRef" in refused)
+    assert SELECTED in refused
+    assert cluster.kube.get(claim) == before
+
+
+@pytest.mark.promise("guard-11")
+def test_a_stolen_token_adds_no_owner_to_a_claim(cluster: InstalledCluster, claim: str, stolen: KubeClient) -> None:
+    """The API server refuses who may not delete the claim; the policy refuses who may."""
+    before = cluster.kube.get(claim)
+
+    assert "cannot set an ownerRef" in refusal(stolen.merge(claim, OWNED))
+    assert SELECTED in refusal(cluster.plane.client_as(OUTSIDE).merge(claim, OWNED))
     assert cluster.kube.get(claim) == before
 
 
