@@ -43,9 +43,9 @@ def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, suit
     make = tmp_path / "make"
     make.write_text(f'#!/bin/sh\necho "CI=$CI"\nexec {shutil.which("make")} --dry-run "$@"\n')
     make.chmod(0o755)
-    # A variable that the make around this test was given would override one of the environment.
-    around = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MAKEFLAGS": "", "CI": ""}
-    environment = {**os.environ, **around, "SUITE": suite}
+    # The make around this test hands its own variables and its level down.
+    outside_make = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment = {**outside_make, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CI": "", "SUITE": suite}
 
     for command, suites in ((".ci/run",), f"{GATE_OF_MAKE} {asked}"), ((make, "test-suite"), asked):
         done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
