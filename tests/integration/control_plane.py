@@ -71,7 +71,7 @@ class ControlPlane:
             self._etcd.stop()
             raise
 
-    def _start_api(self) -> Process:
+    def _start_api(self, *flags: str) -> Process:
         folder = self._folder
         api = Process(
             "kube-apiserver",
@@ -93,6 +93,7 @@ class ControlPlane:
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
                 "--profiling=false",
                 *self.flags,
+                *flags,
             ],
             folder / "kube-apiserver.log",
             GO_ENV,
@@ -137,10 +138,10 @@ class ControlPlane:
         """The process ids by name."""
         return {process.name: process.pid for process in (self._api, self._etcd)}
 
-    def restart_api(self) -> None:
-        """Kill the API server and start another on the same port. All connections of clients are cut."""
+    def restart_api(self, *flags: str) -> None:
+        """Kill the API server and start another on the same port, with more flags. All connections of clients are cut."""
         self.crash_api()
-        self.start_api()
+        self._api = self._start_api(*flags)
 
     def crash_api(self) -> None:
         """Kill the API server. No process listens on its port then."""
