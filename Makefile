@@ -105,15 +105,15 @@ test-long: env-dev ## Run the tests marked long: shipped times of the Lease, lon
 
 .PHONY: test-all
 test-all: env-dev ## Run make test and all other suites, about three hours: before a release
-	@$(SUITES) $(GATE) beyond
+	@$(SUITES) bare $(GATE) beyond
 
 .PHONY: test-suite
 test-suite: env-dev ## Run one suite beyond make test (SUITE=healing; else the commit chooses)
 	@$(SUITES) $(or $(SUITE),in-turn)
 
 .PHONY: test-ci
-test-ci: env-dev ## Run make test and one suite beyond it, as .ci/run does (SUITE=healing; else the commit chooses)
-	@$(SUITES) $(GATE) $(or $(SUITE),in-turn)
+test-ci: env-dev ## Run suite bare, make test and one suite beyond it, as .ci/run does (SUITE=healing; else the commit chooses)
+	@$(SUITES) bare $(GATE) $(or $(SUITE),in-turn)
 
 .PHONY: molecule
 molecule: env-dev ## Run molecule's scenarios on clusters of their own (KEEP=1 keeps them)

@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 CONTRACT: Final = ROOT / "docs" / "contract.md"
 FOLDERS: Final = ("scheduler/unit_tests", "check/check_tests", "simulator/tests", "tests")
 BEYOND_THE_GATE: Final = tuple(
-    f"tests/cluster/{folder}/" for folder in ("usage", "redeploy", "healing", "existing", "charts", "isolation")
+    f"tests/cluster/{folder}/" for folder in ("bare", "usage", "redeploy", "healing", "existing", "charts", "isolation")
 )
 """Tests that only `make test-all` runs. Tests marked long or plays are not collected either."""
 LINE: Final = re.compile(r"- \*\*(?P<id>[^*]*)\*\* +(?P<text>.*)")

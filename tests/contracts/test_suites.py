@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests.contracts.roles import ROOT
+from tests.suites.bare import BARE
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
 from tests.suites.steps import Step, Suite, run_suite, started
@@ -27,10 +28,10 @@ def test_make_test_runs_each_suite_of_the_gate_once() -> None:
     assert not GATE.keys() & BEYOND.keys()
 
 
-@pytest.mark.parametrize("name", [*GATE, *BEYOND])
+@pytest.mark.parametrize("name", [*BARE, *GATE, *BEYOND])
 def test_the_files_of_a_suite_exist(name: str) -> None:
     """A renamed file must be noticed at once, not when its suite runs, once in eight commits."""
-    suite = {**GATE, **BEYOND}[name]()
+    suite = {**BARE, **GATE, **BEYOND}[name]()
     commands = [command for step in (*suite.steps, *suite.cleanup) for command in (step.command, *step.beside)]
     paths = [word for command in commands for word in command if re.fullmatch(r"[\w./-]+\.(py|yml|yaml)", word)]
 
@@ -38,7 +39,9 @@ def test_the_files_of_a_suite_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize(("suite", "asked"), [("", "in-turn"), ("healing", "healing")])
-def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, suite: str, asked: str) -> None:
+def test_continuous_integration_runs_a_bare_machine_the_gate_and_one_suite(
+    tmp_path: Path, suite: str, asked: str
+) -> None:
     """In one run, so that a failure of the gate does not hide the other. CI is set, so that a skip fails."""
     make = tmp_path / "make"
     make.write_text(f'#!/bin/sh\necho "CI=$CI"\nexec {shutil.which("make")} --dry-run "$@"\n')
@@ -47,7 +50,7 @@ def test_continuous_integration_runs_the_gate_and_one_suite(tmp_path: Path, suit
     outside_make = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     environment = {**outside_make, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CI": "", "SUITE": suite}
 
-    for command, suites in ((".ci/run",), f"{GATE_OF_MAKE} {asked}"), ((make, "test-suite"), asked):
+    for command, suites in ((".ci/run",), f"bare {GATE_OF_MAKE} {asked}"), ((make, "test-suite"), asked):
         done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
         assert done.stdout.rstrip().endswith(f" -m tests.suites {suites}")
         assert done.stdout.startswith("CI=true" if command == (".ci/run",) else "CI=\n")

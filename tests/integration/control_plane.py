@@ -139,7 +139,7 @@ class ControlPlane:
         return {process.name: process.pid for process in (self._api, self._etcd)}
 
     def restart_api(self, *flags: str) -> None:
-        """Kill the API server and start another on the same port, with more flags. All connections of clients are cut."""
+        """Kill the API server and start another on the same port with these flags. All connections are cut."""
         self.crash_api()
         self._api = self._start_api(*flags)
 

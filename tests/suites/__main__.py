@@ -20,6 +20,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Never
 
+from tests.suites.bare import BARE
 from tests.suites.beyond import BEYOND
 from tests.suites.gate import GATE
 from tests.suites.results import new_run, results_of, write_steps
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-SUITES: Final = {**GATE, **BEYOND}
+SUITES: Final = {**BARE, **GATE, **BEYOND}
 MOST_PRINTED: Final = 12
 """Failures printed at the end. If more tests fail, the first ones usually show the cause."""
 INNER: Final = os.environ.get("SUITES_FAILURES")
