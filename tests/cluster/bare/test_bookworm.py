@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.bare.machine import LONGEST
+from tests.cluster.bare.machine import CACHE_THERE, LONGEST
 
 if TYPE_CHECKING:
     from tests.cluster.bare.machine import Machine
@@ -46,11 +46,9 @@ def test_a_user_without_a_name_can_install_on_a_cluster(bare: Machine) -> None:
         f" 'users: [{{name: u, user: {{token: t}}}}]' 'contexts: [{{name: mine, context: {{cluster: c, user: u}}}}]'"
         f" >{kubeconfig} && chmod 644 {kubeconfig} && chmod 755 /root && chmod -R a+rX .",
     ).succeeded()
-    refused = bare.run(
-        "make up INVENTORY=inventory/existing ARGS='-e kube_context=mine -e image_registry=registry.example/team'",
-        user=NAMELESS,
-        KUBECONFIG=kubeconfig,
-    )
+    kubectl = f"$(echo {CACHE_THERE}/bin/kubectl-v*/kubectl)"
+    options = f"-e kube_context=mine -e kubectl_program={kubectl}"
+    refused = bare.run(f'make up INVENTORY=inventory/existing ARGS="{options}"', user=NAMELESS, KUBECONFIG=kubeconfig)
 
     assert "uid not found" not in refused.output
     assert "127.0.0.1" in refused.output
