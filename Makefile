@@ -19,6 +19,10 @@ GATE := integration faults+attacks check+pages default+unit+contracts
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Roles and modules are found from the checkout, whatever the user's own ansible configuration says.
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+# Ansible starts only with a UTF-8 locale that exists, and ssh hands on the name of one that may not: the C library brings this one.
+# Roles read what programs say, which is English in it.
+export LC_ALL := C.UTF-8
+unexport LANGUAGE
 
 .PHONY: help
 help: ## List the targets
@@ -193,11 +197,18 @@ env-dev: $(VENV)/.dev.stamp
 # What bin/gpu-scheduler imports. The development environment has it.
 env-cli: $(VENV)/.$(if $(wildcard $(VENV)/.dev.stamp),dev,payload).stamp
 
+# Without pip, as an interrupted run or an upgrade of the system's Python leaves it, the environment is made anew, whatever its stamps say.
+.PHONY: no-pip
+no-pip:
+HAS_PIP := $(shell $(BIN)/python -c 'import importlib.util; print(importlib.util.find_spec("pip") is not None)' 2>/dev/null)
+
 # Hash-checked installs; an interrupted one leaves no stamp and is done again. Python compiles what is used when it is used first:
 # all of it would be half of the time.
-$(VENV)/.%.stamp: requirements/%.txt
+$(VENV)/.%.stamp: requirements/%.txt $(if $(filter True,$(HAS_PIP)),,no-pip)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "cannot use $(PYTHON) " + sys.version.split()[0] + ": Python must be 3.11 or newer (example: make up PYTHON=python3.12)")'
-	@test -x $(BIN)/python || { echo 'Making the tool environment $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo 'Making the tool environment $(VENV)'; \
+	  $(PYTHON) -c 'import sys, importlib.util; sys.exit(0 if importlib.util.find_spec("ensurepip") else "cannot make $(VENV): $(PYTHON) lacks module ensurepip, which Debian and Ubuntu have in a package of its own: install it (example: apt-get install python3-venv)")'; \
+	  $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'Installing requirements/$*.txt into $(VENV) (about 2 minutes the first time)'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/$*.txt
 	@touch $@
