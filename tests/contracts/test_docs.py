@@ -82,3 +82,14 @@ def test_table_of_annotations_has_each_key_that_users_write() -> None:
     keys = [key for cell in cells for key in re.findall(r"`([^`]+)`", cell)]
 
     assert sorted(PREFIX + key[1:] if key.startswith("/") else key for key in keys) == WRITTEN
+
+
+def test_the_readme_s_picture_is_described_with_its_own_figures() -> None:
+    """The page of the measurements is written from the results of which the picture is drawn."""
+    described = re.search(r"!\[([^]]*)\]\(bench/results/standard/throughput\.png\)", (ROOT / "README.md").read_text())
+    assert described
+    figures = re.findall(r"\d[\d,]*", described[1])
+    (backlog,) = re.findall(r"(?m)^- \*\*A backlog\*\*.*$", (ROOT / "docs" / "performance.md").read_text())
+
+    assert len(figures) == 3  # noqa: PLR2004 - ours, and kube-scheduler's without and with its throttle
+    assert [figure for figure in figures if figure not in re.findall(r"\d[\d,]*", backlog)] == []

@@ -85,6 +85,8 @@ def test_kind_inventory_removes_its_own_cluster_alone(host: Host, options: tuple
     assert run.changes() == ([] if options else [REMOVAL])
     assert yaml.safe_load(host.kubeconfig.read_text()) == without(text, [] if options else [CONTEXT])
     assert set(other) <= host.left()
+    said = f"Check mode: nothing was removed, and cluster {NAME} stays." if options else f"Cluster {NAME} is gone"
+    assert said in run.output
 
 
 @pytest.mark.promise("down-1")
@@ -164,3 +166,30 @@ def test_context_of_the_same_name_that_leads_elsewhere_stays(host: Host) -> None
     assert run.changes() == [REMOVAL]
     assert host.kubeconfig.read_bytes() == before
     assert "it leads to https://gpu.example.com" in run.output
+
+
+# A kubectl that finds one policy of this version, and nothing else.
+KUBECTL: Final = """#!/bin/sh
+for word; do path=$word; done
+case $path in
+  */validatingadmissionpolicies*) echo '{"metadata": {}, "items": [{"metadata": {
+    "name": "gpu-scheduler-rights", "uid": "1", "labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}}}]}' ;;
+  *) echo "Error from server (NotFound): $path" >&2; exit 1 ;;
+esac
+"""
+
+
+def test_check_mode_of_a_rollback_says_that_nothing_was_deleted(host: Host, tmp_path: Path) -> None:
+    """It names what would be deleted, and does not say that nothing hinders the older version."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+
+    run = host.play(
+        "playbooks/prepare_rollback.yml", "existing", "--check", kube_context="prod", kubectl_program=str(kubectl)
+    )
+
+    assert run.status == 0, run.output
+    assert "ValidatingAdmissionPolicy gpu-scheduler-rights" in run.output
+    assert "Check mode: nothing was deleted." in run.output
+    assert "Nothing hinders" not in run.output
