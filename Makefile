@@ -191,9 +191,12 @@ sbom: $(VENV)/.audit.stamp ## Write sbom/, what the images contain as CycloneDX 
 bump-kubernetes: env-deploy ## Set the one version of Kubernetes (V=1.36.4; where no registry answers DIGEST=sha256:… of kindest/node)
 	@$(BIN)/python requirements/bump_kubernetes.py $(if $(DIGEST),--digest '$(DIGEST)') $(if $(REGISTRY),--registry '$(REGISTRY)') -- '$(V)'
 
-.PHONY: env-deploy env-dev env-cli
-env-deploy: $(VENV)/.deploy.stamp
-env-dev: $(VENV)/.dev.stamp
+.PHONY: env-deploy env-dev env-cli home
+env-deploy: home $(VENV)/.deploy.stamp
+env-dev: home $(VENV)/.dev.stamp
+# A user of a container without an entry in its /etc/passwd has / there, or none.
+home:
+	@test -w "$${HOME-}" || { echo "cannot use HOME '$${HOME-}': Ansible and the cache need a folder that is there and that this user can write (example: make up HOME=/tmp)" >&2; exit 1; }
 # What bin/gpu-scheduler imports. The development environment has it.
 env-cli: $(VENV)/.$(if $(wildcard $(VENV)/.dev.stamp),dev,payload).stamp
 

@@ -91,5 +91,5 @@ def test_the_readme_s_picture_is_described_with_its_own_figures() -> None:
     figures = re.findall(r"\d[\d,]*", described[1])
     (backlog,) = re.findall(r"(?m)^- \*\*A backlog\*\*.*$", (ROOT / "docs" / "performance.md").read_text())
 
-    assert len(figures) == 3  # noqa: PLR2004 - ours, and kube-scheduler's without and with its throttle
+    assert len(figures) == 3
     assert [figure for figure in figures if figure not in re.findall(r"\d[\d,]*", backlog)] == []

@@ -85,6 +85,17 @@ def test_python_without_ensurepip_is_refused_with_the_package_and_works_once_it_
     assert has_pip(checkout)
 
 
+@pytest.mark.parametrize("home", ["", "/nowhere"])
+def test_home_that_cannot_be_written_is_refused_before_anything_is_made(checkout: Path, home: str) -> None:
+    """A user without an entry in /etc/passwd gets / or nothing: Ansible then ended in a traceback."""
+    done = make(checkout, "env-deploy", f"PYTHON={PYTHON}", HOME=home)
+
+    assert done.returncode != 0
+    assert f"cannot use HOME '{home}'" in done.stderr
+    assert "(example: make up HOME=/tmp)" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
 @pytest.mark.parametrize(
     "locale",
     [{"LANG": "xx_YY.UTF-8"}, {"LC_ALL": "C"}, {"LC_ALL": "xx_YY.UTF-8", "LANGUAGE": "xx"}],
