@@ -76,3 +76,46 @@ def test_engine_is_stopped_only_where_we_started_it(host: Host, marker: str, sto
     assert run.status == 0, run.output
     assert run.changes()[0] == REMOVAL
     assert [call[: len(stopped)] for call in run.changes()[1:]] == ([stopped] if stopped else [])
+
+
+LIMITS: Final = """
+- hosts: localhost
+  tasks:
+    - ansible.builtin.import_role: {name: kind_cluster, tasks_from: limits}
+"""
+FILES: Final = "fs.inotify.max_user_instances"
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "said"),
+    [
+        pytest.param(
+            {FILES: 512, "kernel.osrelease": 99},
+            True,
+            'because this user may not raise it: a second cluster on this host may end with "too many open files".',
+            id="the kernel permits one of them",
+        ),
+        pytest.param(
+            {"vm.overcommit_memory": 77}, False, "Invalid argument", id="a value that the kernel does not know"
+        ),
+    ],
+)
+def test_limits_are_raised_without_sysctl_and_those_that_stay_are_named(
+    host: Host, limits: dict[str, int], said: str, *, raised: bool
+) -> None:
+    """A minimal host has no procps. Only a refusal of the right is let pass, and it is said."""
+    proc = host.folder / "sys"
+    (proc / "fs" / "inotify").mkdir(parents=True)
+    (proc / "fs" / "inotify" / "max_user_instances").write_text("128\n")
+    for folder in ("kernel", "vm"):
+        (proc / folder).symlink_to(f"/proc/sys/{folder}")
+    playbook = host.folder / "limits.yml"
+    playbook.write_text(LIMITS)
+
+    run = host.play(str(playbook), "kind", _kind_cluster_proc=str(proc), _kind_cluster_limits=limits)
+
+    assert (run.status == 0) is raised, run.output
+    assert said in run.output
+    assert f"{FILES} stays" not in run.output
+    assert run.calls == []
+    assert (proc / "fs" / "inotify" / "max_user_instances").read_text().strip() == ("512" if raised else "128")

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 import pytest
+from jinja2 import Environment
 
 from tests.contracts.roles import ROOT
 from tests.contracts.tasks import COMMAND, COMMANDS, TASKS, Task
@@ -57,6 +58,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "": "gives a whole file or folder its name in one step; no module renames",
         "--target-directory": "sets folders aside that are no longer needed",
     },
+    "tee": {"": "writes below /proc/sys, where no module writes without the program sysctl"},
     "git": {"rev-parse": "reads only", "status": "reads only"},
     "kubectl": {
         "api-resources": "asks which kinds the cluster serves; reads only",
@@ -175,9 +177,9 @@ def test_questions_only_read(task: Task) -> None:
 WAITING: Final = [
     task
     for task in TASKS
-    # Not async_status: that waits for a job of the same run.
+    # Neither async_status, which waits for a job of the same run, nor apt, which waits for a lock of this host.
     if task.role
-    and task.module != "ansible.builtin.async_status"
+    and task.module not in {"ansible.builtin.async_status", "ansible.builtin.apt"}
     and ("until" in task.data or task.module == "admission_probe" or "'wait': True" in str(task.arguments))
 ]
 
@@ -211,3 +213,28 @@ INTERRUPTED: Final = sorted(
 def test_task_that_a_scenario_interrupts_exists(role: str, start: str) -> None:
     """Scenarios wait for a task by the first words of its name; they would never find a renamed one."""
     assert [task for task in TASKS if task.role == role and str(task.data.get("name", "")).startswith(start)]
+
+
+PACKAGES: Final = [task for task in TASKS if task.module == "ansible.builtin.apt"]
+# What apt, dpkg and the module say; whether the next try can help.
+LOCKED: Final = {
+    "Failed to lock apt for exclusive operation: Failed to lock directory /var/lib/apt/lists/: E:Could not get lock "
+    "/var/lib/apt/lists/lock. It is held by process 1 (apt-get)": True,
+    "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (unattended-upgr)": True,
+    "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)": False,
+    "No package matching 'docker.io' is available": False,
+}
+
+
+@pytest.mark.parametrize("task", PACKAGES, ids=str)
+def test_a_busy_package_manager_is_waited_for(task: Task) -> None:
+    """A machine's own updates hold dpkg's lock for minutes after its start; any other failure ends the task at once."""
+    ends = Environment(autoescape=True).from_string(
+        "{{ " + str(task.data["until"]).replace(" is succeeded", ".ok") + " }}"
+    )
+    tries = {said: ends.render({task.data["register"]: {"ok": False, "msg": said}}) == "False" for said in LOCKED}
+
+    assert tries == LOCKED
+    assert ends.render({task.data["register"]: {"ok": True}}) == "True"
+    assert task.data["retries"] * task.data["delay"] >= 10 * 60
+    assert task.arguments["lock_timeout"] == 0
