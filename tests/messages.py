@@ -2,7 +2,7 @@
 
 An entry is a name, and below it the message. With a star before its name, docs/reasons.md shows it. A text between bars
 is a remedy, or a command that shows more. {recreate} stands for the entry of that name, {ns} for a test's namespace,
-{since} for the time at which a pod was deleted.
+{since} for the time at which a pod was deleted, other words in braces for what a test says by name.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ def text_of(name: str, **values: object) -> str:
 def parts(name: str) -> tuple[str, ...]:
     """Return the remedies of a message and its commands that show more, in their order."""
     return tuple(MARKED[name].split("|")[1::2])
+
+
+def pattern(name: str, **values: object) -> str:
+    """Return a regular expression of a message: a placeholder without a value is a group of its name."""
+    return re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(text_of(name, **values)))
+
+
+def denial(policy: str, name: str, **values: object) -> str:
+    """Return the end of the API server's answer where this admission policy of ours denies a request with a message."""
+    named = f"'gpu-scheduler-{policy}'"
+    text = text_of(name, **values)
+    return f"ValidatingAdmissionPolicy {named} with binding {named} denied request: {text}"
 
 
 def says(text: str, reason: str, *names: str) -> None:

@@ -167,6 +167,7 @@ class Tenant:
         """Create the namespace, the account and its token; an underscore in a label's name stands for a slash."""
         self.cluster = cluster
         self.namespace = Namespace(cluster.kube, f"tenant-{next(_numbers)}", **labels)
+        self.user = f"system:serviceaccount:{self.namespace.name}:{TENANT}"
         self.pods = self.namespace.pods
         self.workloads = f"{API}/namespaces/{self.namespace.name}/gpuworkloads"
         for account in (TENANT, "default"):

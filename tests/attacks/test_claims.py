@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ from tests import objects
 from tests.attacks.installed_cluster import InstalledCluster, Tenant, lacks, refusal
 from tests.integration.isolated import DRIVER, RESOURCES, devices_of, others_claim
 from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.messages import denial, quotes, says
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 MERGE: Final = "application/merge-patch+json"
 PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 NAME: Final = f"gpu-scheduler-{'0123456789abcdef' * 2}"
+CREATED: Final = "an account that is no scheduler creates a ResourceClaim of a name of ours"
+OTHERS: Final = "a scheduler writes a ResourceClaim of others"
+ELSE: Final = (
+    denial("scheduler", "a scheduler writes another field of a ResourceClaim"),
+    denial("scheduler", "a scheduler writes another field of a ResourceClaim's status"),
+)
 ENTRY: Final = "gpu-scheduler-0"
 """The name of our first entry in a pod's spec.resourceClaims."""
 WITH_ENTRY: Final = [{"name": "main", "image": objects.IMAGE, "resources": {"claims": [{"name": ENTRY}]}}]
@@ -73,13 +81,17 @@ def placed(tenant: Tenant) -> Iterator[Placed]:
 
 
 @pytest.mark.promise("guard-14")
-@pytest.mark.parametrize("metadata", [{"name": NAME}, {"generateName": "gpu-scheduler-"}], ids=["name", "generateName"])
-def test_a_tenant_makes_no_claim_of_ours(tenant: Tenant, metadata: Object) -> None:
+@pytest.mark.parametrize(
+    ("metadata", "claim"),
+    [({"name": NAME}, NAME), ({"generateName": "gpu-scheduler-"}, "gpu-scheduler-[a-z0-9]+")],
+    ids=["name", "generateName"],
+)
+def test_a_tenant_makes_no_claim_of_ours(tenant: Tenant, metadata: Object, claim: str) -> None:
     """A claim that is there before its pod would keep the pod waiting, or be allocated by another scheduler."""
     refused = refusal(tenant.call("POST", claims_of(tenant), {**others_claim(""), "metadata": metadata}))
 
-    assert "RequestInvalid: cannot create ResourceClaim gpu-scheduler-" in refused
-    assert "only the scheduler creates gpu-scheduler-*; give yours another name" in refused
+    said = re.escape(denial("claims", CREATED, claim="NAME", user=tenant.user)).replace("NAME", claim)
+    assert re.search(f"{said}$", refused), refused
 
 
 def test_a_tenant_applies_no_claim_of_ours(tenant: Tenant) -> None:
@@ -87,7 +99,8 @@ def test_a_tenant_applies_no_claim_of_ours(tenant: Tenant) -> None:
     body = {**others_claim(NAME), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
     path = f"{claims_of(tenant)}/{NAME}?fieldManager=tenant"
 
-    assert "cannot create ResourceClaim" in refusal(tenant.call("PATCH", path, body, "apply-patch+yaml"))
+    said = denial("claims", CREATED, claim=NAME, user=tenant.user)
+    assert refusal(tenant.call("PATCH", path, body, "apply-patch+yaml")).endswith(said)
 
 
 def test_a_tenant_makes_claims_of_other_names(tenant: Tenant) -> None:
@@ -112,7 +125,8 @@ def test_a_tenant_does_not_change_what_keeps_a_claim(placed: Placed, what: str) 
 
     refused = refusal(placed.tenant.call("PATCH", placed.path, {"metadata": CHANGES[what]}, "merge-patch+json"))
 
-    assert "RequestInvalid: cannot change finalizers, owners, allocation or pods of ResourceClaim" in refused
+    kept = "an account that is no scheduler changes what keeps a ResourceClaim"
+    assert refused.endswith(denial("claims", kept, claim=placed.name, user=placed.tenant.user))
     assert placed.read() == before
 
 
@@ -167,7 +181,8 @@ def test_a_pod_of_another_scheduler_does_not_use_a_claim_of_ours(placed: Placed,
 
     refused = refusal(placed.tenant.call("POST", placed.tenant.pods, pod))
 
-    assert f"RequestInvalid: cannot use ResourceClaim {placed.name} in a pod with another schedulerName" in refused
+    said = denial("claim-users", "a pod of another scheduler uses a ResourceClaim of ours", claim=placed.name)
+    assert refused.endswith(said)
 
 
 def test_a_pod_with_a_line_does_not_name_another_claim(placed: Placed) -> None:
@@ -175,7 +190,7 @@ def test_a_pod_with_a_line_does_not_name_another_claim(placed: Placed) -> None:
     status, answer = placed.tenant.call("POST", placed.tenant.pods, preset("spy-0", placed.name, "0=node2:1"))
 
     assert status == 400, answer
-    assert f'RequestInvalid: cannot use ResourceClaim "{placed.name}" of spec.resourceClaims: ' in answer["message"]
+    quotes(answer["message"], "RequestInvalid", "spec.resourceClaims", f'"{placed.name}"')
 
 
 @pytest.mark.promise("guard-14")
@@ -187,7 +202,7 @@ def test_a_pod_by_count_gets_no_claim_of_another_pod(placed: Placed) -> None:
 
     message = placed.tenant.namespace.wait_message("spy", "GpuHeld: ", seconds=20)
 
-    assert f"{placed.name}: it is allocated other GPUs for 1 pod;" in message
+    says(message, "GpuHeld", placed.name, "1 pod")
     assert placed.read()["status"] == before["status"]
 
 
@@ -207,7 +222,7 @@ def test_a_stolen_token_makes_no_claim_of_another_name(tenant: Tenant, stolen: K
 
     refused = refusal(stolen.call("POST", claims_of(tenant), body))
 
-    assert "cannot write a ResourceClaim of others as a scheduler" in refused
+    assert refused.endswith(denial("scheduler", OTHERS))
 
 
 def allocation(node: str = "node4", device: str = "gpu-3") -> Object:
@@ -259,7 +274,7 @@ def test_a_stolen_token_does_not_write_a_foreign_claim(
     answer = stolen.merge(f"{data}{part}", body)
 
     # The API server may find first that the write itself is invalid.
-    assert "a ResourceClaim" in refusal(answer) if answer[0] != 422 else not allocated
+    assert refusal(answer).endswith((denial("scheduler", OTHERS), *ELSE)) if answer[0] != 422 else not allocated
     assert cluster.kube.get(data) == before
 
 
@@ -297,7 +312,7 @@ def test_a_stolen_token_does_not_make_the_allocation_of_another_scheduler_its_ow
         stolen.call("PATCH", applied, body, "application/apply-patch+yaml"),
         stolen.merge(f"{data}/status{MANAGER}", CLEARED),
     ):
-        assert "a ResourceClaim of others" in refusal(answer)
+        assert refusal(answer).endswith(denial("scheduler", OTHERS))
     assert devices_of(cluster.kube.get(data) or {}) == ["node4/gpu-3"]
 
 
@@ -346,7 +361,7 @@ def test_a_stolen_token_writes_nothing_else_of_a_claim_of_ours(placed: Placed, s
 
     # From Kubernetes 1.36 on, the state of devices needs another right too, and that is looked at first.
     no_right = status == 422 and 'resource "resourceclaims/driver"' in answer["message"]
-    assert no_right or (status == 403 and "cannot write of a ResourceClaim" in answer["message"]), answer
+    assert no_right or (status == 403 and answer["message"].endswith(ELSE)), answer
     assert placed.read() == before
     assert devices_of(before) == ["node2/gpu-0"]
 

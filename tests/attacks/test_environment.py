@@ -10,10 +10,10 @@ from tests import objects
 from tests.attacks.installed_cluster import TENANT, Tenant, refusal
 from tests.attacks.oversized_objects import UNKNOWN
 from tests.integration.accounts import allow, rights
-from tests.integration.environments import ALL, LIMITED, NOT_BOOKED, visible
+from tests.integration.environments import ALL, LIMITED, NOT_BOOKED, TOO_LARGE, too_long, visible
 from tests.integration.namespace import debugged
 from tests.integration.webhook_process import UNREVIEWED
-from tests.messages import quotes
+from tests.messages import quotes, says, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,8 +93,7 @@ def test_a_value_that_cannot_be_booked_is_refused(keeper: Tenant, what: str, whe
     """Every spelling that CUDA might read is refused in every kind of container, even with keep-env."""
     refused = refusal(keeper.call("POST", keeper.pods, _with(where, NOT_BOOKED[what], beside=[])))
 
-    quotes(refused, "EnvConflict")
-    assert ' in container "stubborn": ' in refused
+    quotes(refused, "EnvConflict", '"stubborn"')
 
 
 @pytest.mark.promise("env-12", "env-14", "gate-3")
@@ -104,28 +103,26 @@ def test_a_pod_with_a_value_that_cannot_be_booked_is_never_bound(slipping: Tenan
     pod = _with("initContainers", *_whole(NOT_BOOKED[what]), beside=objects.literal(""))
     assert slipping.call("POST", slipping.pods, pod)[0] == 201
 
-    message = slipping.namespace.wait_message("thief-0", "EnvConflict: ", parts=("CUDA_",))
-
-    assert ' in container "stubborn": ' in message
+    slipping.namespace.wait_message("thief-0", "EnvConflict: ", parts=("CUDA_", '"stubborn"'))
     assert slipping.namespace.node_of("thief-0") == ""
 
 
 TAKEN: Final = {
-    "a GPU that another pod holds": ("1", "GpuHeld: GPU 1 of node2 is held by "),
-    "a held GPU by its UUID": (objects.gpu(1), "GpuHeld: GPU "),
-    "a held GPU among free ones": ("3,0", "GpuHeld: GPU 0 of node2 is held by "),
+    "a GPU that another pod holds": ("1", "GPU 1"),
+    "a held GPU by its UUID": (objects.gpu(1), f"GPU {objects.gpu(1)}"),
+    "a held GPU among free ones": ("3,0", "GPU 0"),
 }
 
 
 @pytest.mark.promise("env-15")
-@pytest.mark.parametrize(("value", "start"), TAKEN.values(), ids=TAKEN)
-def test_a_kept_device_waits_for_its_holder(keeper: Tenant, value: str, start: str) -> None:
+@pytest.mark.parametrize(("value", "held"), TAKEN.values(), ids=TAKEN)
+def test_a_kept_device_waits_for_its_holder(keeper: Tenant, value: str, held: str) -> None:
     """A kept device counts as a device of the line: the pod waits for its holder, and then holds it."""
     assert keeper.call("POST", keeper.pods, objects.pod("holder-0", "0=node2:0,1"))[0] == 201
     assert keeper.namespace.placed("holder-0").devices == "0,1"
     assert keeper.call("POST", keeper.pods, _with("containers", visible(value), beside=[]))[0] == 201
 
-    assert keeper.namespace.wait_message("thief-0", start)
+    says(keeper.namespace.wait_message("thief-0", "GpuHeld: "), "GpuHeld", held, "node2", "holder-0")
     keeper.namespace.delete("holder-0")
     assert keeper.namespace.placed("thief-0").node == "node2"
     assert keeper.call("POST", keeper.pods, objects.pod("next-0", "0=node2:0,1"))[0] == 201
@@ -165,9 +162,7 @@ def test_a_pod_with_an_unreviewed_debug_container_is_not_bound(slipping: Tenant)
         == 200
     )
 
-    message = slipping.namespace.wait_message("thief-0", "EnvConflict: ")
-
-    assert ' in container "stubborn": it says "1" itself' in message
+    says(slipping.namespace.wait_message("thief-0", "EnvConflict: "), "EnvConflict", '"stubborn"', '"1"')
     assert slipping.namespace.node_of("thief-0") == ""
 
 
@@ -192,17 +187,17 @@ EXCESS: Final[dict[str, tuple[Object, str]]] = {
     **{
         f"annotation {key}": (
             objects.pod("huge-0", "0=node2:3", objects.literal("3"), annotations={f"agentaflow.gpu/{key}": "1" * 64}),
-            f"{'IndexUnknown' if key == 'index' else 'RequestInvalid'}: cannot read annotation agentaflow.gpu/{key}: ",
+            too_long(key, 64),
         )
         for key in LIMITED
     },
     "an annotation of 200 kB": (
         objects.pod("huge-0", "0=node2:3", objects.literal("3"), annotations={"agentaflow.gpu/count": "1" * 200_000}),
-        "RequestInvalid: cannot read annotation agentaflow.gpu/count: ",
+        too_long("count", 200_000),
     ),
     "a map of more than 64 KiB": (
         objects.pod("huge-0", "0=node2:3\n#" + "x" * 65_536, objects.literal("3")),
-        "MapInvalid: cannot read placement map: it must have at most 65536 bytes (example: 1=node2:0,1); ",
+        text_of("a map is too large"),
     ),
     "a thousand and one containers": (
         objects.pod(
@@ -211,11 +206,17 @@ EXCESS: Final[dict[str, tuple[Object, str]]] = {
             objects.literal("3"),
             initContainers=[{"name": f"c-{number}", "image": "registry.invalid/none"} for number in range(1000)],
         ),
-        "RequestInvalid: cannot read the pod: it has 1001 containers, ",
+        text_of(TOO_LARGE, reason="RequestInvalid", what="the pod", size="1001 containers", most=1000),
     ),
     "an entry of ours four thousand times": (
         objects.pod("huge-0", "0=node2:3", [*objects.literal("3"), *[visible("3")] * 3999]),
-        "RequestInvalid: cannot read the pod: it has 4001 entries of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER",
+        text_of(
+            TOO_LARGE,
+            reason="RequestInvalid",
+            what="the pod",
+            size="4001 entries of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER",
+            most=4000,
+        ),
     ),
 }
 
@@ -229,18 +230,18 @@ def test_a_thousand_unknown_annotations_get_a_short_answer(tenant: Tenant) -> No
 
     assert len(warnings) == 3
     assert all(len(each) < 200 and each in message for each in warnings)
-    assert message.count("is unknown") == 3
+    assert message.count('"agentaflow.gpu/') == 3
     assert len(message.encode()) <= 1000
 
 
 @pytest.mark.promise("text-12")
-@pytest.mark.parametrize(("pod", "start"), EXCESS.values(), ids=EXCESS)
-def test_a_pod_with_excessive_fields_is_refused(tenant: Tenant, slipping: Tenant, pod: Object, start: str) -> None:
+@pytest.mark.parametrize(("pod", "message"), EXCESS.values(), ids=EXCESS)
+def test_a_pod_with_excessive_fields_is_refused(tenant: Tenant, slipping: Tenant, pod: Object, message: str) -> None:
     """The webhook refuses it, and the scheduler does not bind a pod that the webhook did not review."""
     status, answer = tenant.call("POST", tenant.pods, pod)
     slipped = slipping.call("POST", slipping.pods, pod)
 
     assert (status, slipped[0]) == (400, 201), answer["message"][:300]
-    assert start in answer["message"]
-    assert slipping.namespace.wait_message("huge-0", start)
+    assert answer["message"].endswith(message)
+    assert slipping.namespace.wait_message("huge-0", message)
     assert slipping.namespace.node_of("huge-0") == ""

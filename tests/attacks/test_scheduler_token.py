@@ -9,8 +9,9 @@ import pytest
 from tests import objects
 from tests.attacks.installed_cluster import NOBODYS, PODS, SYSTEM, lacks, refusal
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.integration.policies import OUTSIDE
+from tests.integration.policies import OUTSIDE, SCHEDULER
 from tests.integration.workloads import API
+from tests.messages import denial
 
 if TYPE_CHECKING:
     from tests.attacks.installed_cluster import InstalledCluster, Request, Tenant
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 SELECTED: Final = "volume.kubernetes.io/selected-node"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
-OTHERS: Final = "its schedulerName is not gpu-scheduler; leave it to its own scheduler"
-ONLY: Final = "cannot write of a pod's status anything but condition PodScheduled as its scheduler"
+ONLY: Final = denial("scheduler", "a scheduler writes another field of a pod's status")
+ELSE: Final = denial("scheduler", "a scheduler writes another field of a claim")
+TOKENS: Final = {"a stolen token": SCHEDULER, "a user of scheduler_users": OUTSIDE}
 
 
 @pytest.fixture
@@ -30,10 +32,16 @@ def stolen(cluster: InstalledCluster) -> KubeClient:
     return cluster.account("gpu-scheduler")
 
 
-@pytest.fixture(params=["a stolen token", "a user of scheduler_users"])
-def scheduling(cluster: InstalledCluster, request: pytest.FixtureRequest) -> KubeClient:
-    """A client with the scheduler's token, or that of a user elsewhere who has all rights: policies bind both."""
-    return cluster.plane.client_as(OUTSIDE) if "user" in request.param else cluster.account("gpu-scheduler")
+@pytest.fixture(params=TOKENS)
+def user(request: pytest.FixtureRequest) -> str:
+    """The scheduler's account, or a user elsewhere who has all rights: policies bind both."""
+    return TOKENS[request.param]
+
+
+@pytest.fixture
+def scheduling(cluster: InstalledCluster, user: str) -> KubeClient:
+    """A client of that user."""
+    return cluster.plane.client_as(OUTSIDE) if user == OUTSIDE else cluster.account("gpu-scheduler")
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +91,17 @@ THEIRS: Final[dict[str, tuple[str, Object]]] = {
 
 @pytest.mark.promise("guard-11")
 @pytest.mark.parametrize("what", THEIRS)
-def test_a_stolen_token_writes_no_status_of_others(others: Tenant, scheduling: KubeClient, what: str) -> None:
+def test_a_stolen_token_writes_no_status_of_others(
+    others: Tenant, scheduling: KubeClient, user: str, what: str
+) -> None:
     """Only of our pods."""
     name, body = THEIRS[what]
     before = others.namespace.read(name)
 
-    assert OTHERS in refusal(scheduling.call("PATCH", f"{others.pods}/{name}/status", body, STRATEGIC))
+    refused = refusal(scheduling.call("PATCH", f"{others.pods}/{name}/status", body, STRATEGIC))
+
+    said = denial("scheduler", "a scheduler writes the status of another scheduler's pod", pod=name, user=user)
+    assert refused.endswith(said)
     assert others.namespace.read(name) == before
 
 
@@ -119,18 +132,23 @@ def test_a_stolen_token_writes_no_other_status(targets: Tenant, scheduling: Kube
 
     refused = refusal(scheduling.call("PATCH", f"{path}/status", body, STRATEGIC))
 
-    assert reported in refused
+    assert refused.endswith(reported)
     assert targets.namespace.read(name) == before
 
 
-CLAIMS: Final[dict[str, Object]] = {
-    "binds it to a volume": {"spec": {"volumeName": "theirs"}},
-    "changes an annotation": {"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}},
-    "adds an annotation to the node": objects.annotated({SELECTED: "node1", "pv.kubernetes.io/bind-completed": "yes"}),
-    "removes an annotation": objects.annotated({"a": None}),
-    "changes a label": {"metadata": {"labels": {"app": "bank"}}},
-    "removes a label": {"metadata": {"labels": {"app": None}}},
-    "adds a finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
+def _annotation(key: str, value: str | None, more: Object | None = None) -> tuple[Object, str]:
+    said = denial("scheduler", "a scheduler writes another annotation of a claim", key=key, claim="data")
+    return objects.annotated({key: value, **(more or {})}), said
+
+
+CLAIMS: Final[dict[str, tuple[Object, str]]] = {
+    "binds it to a volume": ({"spec": {"volumeName": "theirs"}}, ELSE),
+    "changes an annotation": _annotation("volume.kubernetes.io/storage-provisioner", "mine"),
+    "adds an annotation to the node": _annotation("pv.kubernetes.io/bind-completed", "yes", {SELECTED: "node1"}),
+    "removes an annotation": _annotation("a", None),
+    "changes a label": ({"metadata": {"labels": {"app": "bank"}}}, ELSE),
+    "removes a label": ({"metadata": {"labels": {"app": None}}}, ELSE),
+    "adds a finalizer": ({"metadata": {"finalizers": ["example.com/never"]}}, ELSE),
 }
 OWNED: Final[Object] = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]}}
 
@@ -143,9 +161,11 @@ def test_a_stolen_token_writes_nothing_else_of_a_claim(
     """The policy allows only the annotation volume.kubernetes.io/selected-node."""
     before = cluster.kube.get(claim)
 
-    refused = refusal(scheduling.merge(claim, CLAIMS[what]))
+    body, reported = CLAIMS[what]
 
-    assert SELECTED in refused
+    refused = refusal(scheduling.merge(claim, body))
+
+    assert refused.endswith(reported)
     assert cluster.kube.get(claim) == before
 
 
@@ -155,7 +175,7 @@ def test_a_stolen_token_adds_no_owner_to_a_claim(cluster: InstalledCluster, clai
     before = cluster.kube.get(claim)
 
     assert "cannot set an ownerRef" in refusal(stolen.merge(claim, OWNED))
-    assert SELECTED in refusal(cluster.plane.client_as(OUTSIDE).merge(claim, OWNED))
+    assert refusal(cluster.plane.client_as(OUTSIDE).merge(claim, OWNED)).endswith(ELSE)
     assert cluster.kube.get(claim) == before
 
 
@@ -192,7 +212,7 @@ def test_a_stolen_token_makes_no_other_lease(cluster: InstalledCluster, stolen: 
     """RBAC cannot restrict a create to a name; the policy does."""
     refused = refusal(stolen.call("POST", LEASES, {"metadata": {"name": "kube-scheduler"}}))
 
-    assert "cannot create this Lease as the scheduler: its own is called gpu-scheduler" in refused
+    assert refused.endswith(denial("scheduler", "a scheduler creates another Lease"))
     assert cluster.kube.get(f"{LEASES}/kube-scheduler") is None
 
 

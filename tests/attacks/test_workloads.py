@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.integration.accounts import allow, rights
-from tests.messages import quotes
+from tests.messages import denial
 from tests.objects import gpu_workload
 from tests.waiting import eventually
 
@@ -41,7 +41,9 @@ def clerk(cluster: InstalledCluster, lasting_tenant: Tenant) -> KubeClient:
 def _refused(answer: tuple[int, Object], namespace: str) -> None:
     status, reported = answer
     assert status == 403, reported
-    quotes(reported["message"], "RequestInvalid", f"system:serviceaccount:{namespace}:clerk", namespace)
+    user = f"system:serviceaccount:{namespace}:clerk"
+    said = denial("workloads", "an account that may not create pods writes a GPUWorkload", user=user, ns=namespace)
+    assert reported["message"].endswith(said)
 
 
 @pytest.mark.promise("guard-8")

@@ -54,6 +54,15 @@ WITH_GPU: Final = Node("node1", inventory=Inventory((Device(0, gpu(0)),)), alloc
 KNOWN: Final = nodes(WITH_GPU)
 
 
+def _table(name: str) -> str:
+    return messages.text_of(name, ns=NAME, since=AT, claim=OWN_CLAIM)
+
+
+def _cause(message: str) -> str:
+    """Return what an allocation failed by: the message, without what stands before and behind that."""
+    return message.split(": ", 2)[2].rpartition("; ")[0]
+
+
 def _decided(*arguments: Any, **more: Any) -> str:
     decision = decided(*arguments, **more)
     assert isinstance(decision, Wait | Refuse)
@@ -96,7 +105,6 @@ def _of_own_claim(*claims: AllocatedClaim) -> str:
 UNCOUNTED: Final = nodes(Node("node1", allocatable=ROOM))
 READING: Final = replace(POLICY, reads_claims=True)
 UNREAD: Final = AllocatedClaim(NAME, "mine", "1", unread="spec.devices.constraints is not read")
-ANOTHER: Final = f"{OWN_CLAIM}: it has another spec than this scheduler writes; delete it"
 QUOTA: Final = f'HTTP 403: resourceclaims.resource.k8s.io "{OWN_CLAIM}" is forbidden: exceeded quota'
 WITHOUT_A_ROW: Final[dict[str, Callable[[], str]]] = {
     "a pod brings a ResourceClaim that is not that of its line": lambda: _decided(
@@ -112,13 +120,9 @@ WITHOUT_A_ROW: Final[dict[str, Callable[[], str]]] = {
     "a ResourceQuota forbids a ResourceClaim": lambda: failed(QUOTA, Reason.QUOTA_EXCEEDED).message,
     "a GPU is cordoned": _cordoned,
     "a GPU is held by a ResourceClaim of another scheduler's pod": _held,
-    "a ResourceClaim cannot be used": lambda: failed(ANOTHER).message,
+    "a ResourceClaim cannot be used": lambda: failed(_cause(_table("a ResourceClaim cannot be used"))).message,
 }
 """Messages about objects that the control plane of the rows does not have."""
-
-
-def _table(name: str) -> str:
-    return messages.text_of(name, ns=NAME, since=AT)
 
 
 @pytest.mark.promise("text-3", "text-17")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tests.messages import text_of
+
 if TYPE_CHECKING:
     from tests.objects import Object
 
@@ -89,30 +91,36 @@ LIMITED: Final = (
     *("index", "count", "memory", "exclusive", "type", "scheduling-strategy", "priority", "sharing", "observer"),
     "keep-env",
 )
+TOO_LARGE: Final = "what a pod has is too large to be read"
+
+
+def too_long(key: str, size: int, prefix: str = "agentaflow.gpu/") -> str:
+    """Return the message about an annotation of this many bytes."""
+    reason = "IndexUnknown" if key.endswith("index") else "RequestInvalid"
+    return text_of(TOO_LARGE, reason=reason, what=f"annotation {prefix}{key}", size=f"{size} bytes", most=63)
+
+
 EXCESS: Final[dict[str, tuple[Object, str]]] = {
     **{
-        f"annotation {key}": (
-            {"annotations": {f"agentaflow.gpu/{key}": "1" * 64}},
-            f"{'IndexUnknown' if key == 'index' else 'RequestInvalid'}: cannot read annotation agentaflow.gpu/{key}: ",
-        )
+        f"annotation {key}": ({"annotations": {f"agentaflow.gpu/{key}": "1" * 64}}, too_long(key, 64))
         for key in LIMITED
     },
     "the completion index": (
         {"annotations": {"batch.kubernetes.io/job-completion-index": "1" * 64}},
-        "IndexUnknown: cannot read annotation batch.kubernetes.io/job-completion-index: it has 64 bytes",
+        too_long("job-completion-index", 64, "batch.kubernetes.io/"),
     ),
     "a map of too many bytes in few characters": (
         {"annotations": {"gpu-scheduling-map": "0=node1:0\n#" + "\u00e9" * 32768}},
-        "MapInvalid: cannot read placement map: it must have at most 65536 bytes",
+        text_of("a map is too large"),
     ),
     "a thousand and one containers": (
         {"containers": [{"name": f"c-{n}", "image": "none"} for n in range(600)]}
         | {"initContainers": [{"name": f"i-{n}", "image": "none"} for n in range(401)]},
-        "RequestInvalid: cannot read the pod: it has more than 1000 containers",
+        text_of("a policy refuses a pod with too many containers"),
     ),
     "more than 4,000 entries of our variables": (
         {"containers": [{"name": "main", "image": "none", "env": [visible("")] * 4001}]},
-        "RequestInvalid: cannot read the pod: it has more than 4000 entries of CUDA_VISIBLE_DEVICES and CUDA_DEVICE",
+        text_of("a policy refuses a pod with too many entries of our variables"),
     ),
 }
-"""Pods that exceed a bound: the fields of the pod, and the beginning of the message that refuses it."""
+"""Pods that exceed a bound: the fields of the pod, and the message by which a policy refuses it."""

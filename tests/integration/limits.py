@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests import objects
 from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.messages import text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def train(namespace: Namespace, *indices: int) -> None:
         namespace.make(objects.pod(f"train-{index}", LINES, objects.literal(devices), owner=("StatefulSet", "train")))
 
 
+CHANGED: Final = text_of("the scheduler reads new limits")
+
+
 def counted(namespace: Namespace, name: str, **annotations: str) -> None:
     """Create a pod that asks for one GPU by count: a strategy chooses the device."""
     output = {f"agentaflow.gpu/{key.replace('_', '-')}": value for key, value in annotations.items()}
@@ -47,6 +51,6 @@ def counted(namespace: Namespace, name: str, **annotations: str) -> None:
 
 def limit(namespace: Namespace, scheduler: Command, line: str, *others: str) -> None:
     """Write the limits line of this namespace and the other lines, and wait until the scheduler has read them."""
-    before = scheduler.count("The limits of namespaces have changed")
+    before = scheduler.count(CHANGED)
     write(namespace.kube, "\n".join((f"{namespace.name}: {line}", *others)))
-    eventually("the limits hold", lambda: scheduler.count("The limits of namespaces have changed") > before)
+    eventually("the limits hold", lambda: scheduler.count(CHANGED) > before)

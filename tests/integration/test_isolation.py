@@ -24,6 +24,7 @@ from tests.integration.isolated import (
     with_claim,
 )
 from tests.integration.request_counts import requests
+from tests.messages import text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def test_a_claim_that_somebody_else_made_is_not_used(cluster: IsolatedCluster, n
     cluster.scale(namespace, 1)
     eventually("train-0 exists", partial(cluster.kube.get, f"{namespace.pods}/train-0"), seconds=20)
     message = namespace.wait_message("train-0", "BindFailed: ")
-    assert f"{name}: it has another spec than this scheduler writes; delete it" in message
+    assert message == text_of("a ResourceClaim cannot be used", claim=name)
     assert cluster.allocated() == {}
 
     cluster.kube.delete(f"{RESOURCES}/namespaces/{namespace.name}/resourceclaims/{name}")

@@ -97,7 +97,7 @@ FAULTS = {
     ),
     "an annotation that is longer than any valid value": (
         pod(excess=Excess(f"annotation {OBSERVER}", 65, 63)),
-        ("RequestInvalid", text_of("an annotation is longer than any valid value")),
+        ("RequestInvalid", f"annotation {OBSERVER}", "65 bytes", "63"),
     ),
     "a thousand and one containers": (
         pod(excess=Excess("the pod", 1001, 1000, "containers")),
