@@ -11,7 +11,7 @@ from gpu_scheduler.core.pods.container_env import Container
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
-from tests.messages import says
+from tests.messages import says, text_of
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import FIELD_REF, PCI, container, node, running, visible
 
@@ -29,7 +29,7 @@ def test_a_placement_has_node_devices_and_uuids() -> None:
     assert isinstance(decision, Bind)
     assert decision.message == (
         "Successfully assigned default/train to node1 with GPUs 1,2,3 "
-        "(priority: 122880 MiB free, the first by name of those alike)"
+        f"(priority: 122880 MiB free, {text_of('strategy: the first of equals')})"
     )
     state.ledger.apply(running("c", "node1", None, annotations=words(assigned_devices="1")))
     decision = state.decide(asking(3, scheduling_strategy="priority"))
@@ -40,7 +40,8 @@ def test_a_placement_has_node_devices_and_uuids() -> None:
         "agentaflow.gpu/assigned-node": "node2",
         "agentaflow.gpu/assigned-uuids": ",".join((UUIDS[0], UUIDS[2], UUIDS[3])),
     }
-    assert decision.message.endswith("to node2 with GPUs 0,2,3 (priority: 122880 MiB free, the only node that fits)")
+    only = text_of("strategy: the only node")
+    assert decision.message.endswith(f"to node2 with GPUs 0,2,3 (priority: 122880 MiB free, {only})")
 
 
 GATE: dict[str, tuple[tuple[Container, ...], str]] = {

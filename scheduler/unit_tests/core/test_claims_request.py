@@ -10,10 +10,11 @@ from gpu_scheduler.core.pods.claim_sets import ClaimSet, claim_sets
 from gpu_scheduler.core.pods.placement_map import parse_placement_map
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
+from tests.messages import text_of
 from unit_tests.core.build import ANEW, MAP, isolated, pod
 
 MIG = "MIG-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
-BEGIN = "cannot give a pod ResourceClaims (isolation: dra) and "
+BEGIN = text_of("a pod with ResourceClaims cannot keep a value").partition(": ")[2].partition("annotation")[0]
 LEAVE_OUT = f"leave it out{ANEW}"
 REPLICA: Mapping[str, Any] = {
     "name": "web-5d9f7c-bcdfg",
@@ -24,12 +25,17 @@ COUNT = {"agentaflow.gpu/count": "1"}
 MANY = ",".join(map(str, range(33)))
 
 OBSERVER = {"agentaflow.gpu/observer": "true"}
-HOLDS = f"{BEGIN}annotation agentaflow.gpu/observer: a pod with a claim holds its devices"
-WHOLE, NAME_WHOLE = (
-    f"{BEGIN}MIG device {MIG}: the driver gives whole GPUs",
-    f'name whole GPUs (example: "0=node1:0,1"){ANEW}',
-)
-TOO_MANY, AT_MOST = f"{BEGIN}33 GPUs: a claim has at most 32", f"ask for at most 32 GPUs{ANEW}"
+
+
+def without(what: str, **values: object) -> str:
+    """Return what is wrong with a pod that is to get claims."""
+    return f"{BEGIN}{text_of(f'claims: {what}', **values)}"
+
+
+HOLDS = without("an observer")
+WHOLE, NAME_WHOLE = without("a MIG device", mig=MIG), f"{text_of('claims: remedy of a MIG device')}{ANEW}"
+ONE_CLAIM = text_of("claims: a pod with one claim")
+TOO_MANY, AT_MOST = without("too many GPUs", count=33), f"ask for at most 32 GPUs{ANEW}"
 
 # Pod that is to get claims → what is wrong, and the remedy.
 UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -37,25 +43,22 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
     "an observer that asks for a count": ({"text": None, "annotations": {**COUNT, **OBSERVER}}, HOLDS, LEAVE_OUT),
     "a pod that keeps its variables": (
         {"annotations": {"agentaflow.gpu/keep-env": "true"}},
-        (
-            f"{BEGIN}annotation agentaflow.gpu/keep-env: CUDA_VISIBLE_DEVICES must name the devices of the claims, "
-            "which only the scheduler knows"
-        ),
+        without("values that are kept"),
         LEAVE_OUT,
     ),
     "a pod that shares with any other": (
         {"annotations": {"agentaflow.gpu/sharing": "any"}},
-        f"{BEGIN}annotation agentaflow.gpu/sharing: only pods of one map share a claim",
+        without("a pod that shares"),
         LEAVE_OUT,
     ),
     "a pod that shares the GPUs of a strategy": (
         {"text": None, "annotations": {**COUNT, "agentaflow.gpu/exclusive": "false", "agentaflow.gpu/memory": "8192"}},
-        f'{BEGIN}annotation agentaflow.gpu/exclusive: "false": a claim gives a pod whole GPUs',
+        without("a pod that is not exclusive"),
         LEAVE_OUT,
     ),
     "a limit of a device plugin": (
         {"gpu_limits": (("main", 2),)},
-        f'{BEGIN}limit nvidia.com/gpu: 2 of container "main": for a limit, a device plugin chooses other devices',
+        without("a limit"),
         LEAVE_OUT,
     ),
     "a MIG device on its line": ({"text": f"0=node1:{MIG}"}, WHOLE, NAME_WHOLE),
@@ -69,16 +72,13 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "more pods than share a claim": (
         {"text": "\n".join(f"{index}=node1:0" for index in range(257))},
-        f"{BEGIN}257 lines that share GPUs of node1: at most 256 pods share a claim",
+        without("too many lines", lines=257, node="node1"),
         f"name other GPUs{ANEW}",
     ),
     "any line of a map whose lines share GPUs": (
         {"text": MAP, **REPLICA},
-        (
-            f"{BEGIN}a map whose lines share GPU 3 of node4: its index is decided later, so that its claim belongs to "
-            "it alone"
-        ),
-        f'give each pod its index (example: agentaflow.gpu/index: "0") or name each GPU on one line{ANEW}',
+        without("an index that is decided later", gpu=3, node="node4"),
+        f"{text_of('claims: remedy of an index')}{ANEW}",
     ),
 }
 
@@ -173,10 +173,7 @@ CARRIED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "two claims for a count": (
         {"text": None, "annotations": COUNT},
         ("gpu-scheduler-mine", "gpu-scheduler-more"),
-        (
-            'cannot use ResourceClaim "gpu-scheduler-more" of spec.resourceClaims: a pod whose devices are decided '
-            "when it is placed has one claim"
-        ),
+        f'cannot use ResourceClaim "gpu-scheduler-more" of spec.resourceClaims: {ONE_CLAIM}',
     ),
 }
 
@@ -192,7 +189,7 @@ def test_wrong_claims_are_refused(given: dict[str, Any], carried: tuple[str, ...
 
     assert fault is not None
     assert (fault.reason, fault.what) == (Reason.REQUEST_INVALID, what.replace("NAME", right))
-    assert fault.remedy == f"leave spec.resourceClaims and resources.claims out: the webhook adds them{ANEW}"
+    assert fault.remedy == f"{text_of('claims: remedy of a wrong claim')}{ANEW}"
 
 
 def test_claims_in_another_order_are_refused() -> None:

@@ -13,6 +13,7 @@ from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, Cordons, NodeC
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory, counted
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.pod import Pod
+from tests.messages import text_of
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import node, pod, running
 
@@ -75,7 +76,8 @@ OBSERVER = pod("train-0", "0=node1:0,1", annotations=words(observer="true"))
 LIMITED = pod("train-0", "0=node1:0,1", gpu_limits=(("main", 2),))
 PLUGIN: dict[str, Any] = {"advertised": 4, "allocatable": {"nvidia.com/gpu": 4, "pods": 9}}
 BY_ALICE = f"cordoned by alice since {SINCE}"
-ENDED_BY = '"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon'
+CORDONED = text_of("a GPU is cordoned")
+ENDED_BY = f'"fan noise"; {CORDONED.rpartition("; ")[2].rpartition(" ")[0]}'
 # The pod, the node, and what the message says of the GPUs, with the target of the command that ends the cordon.
 MESSAGES: dict[str, tuple[Pod, Node, str, str]] = {
     "a line with a cordoned device": (

@@ -20,6 +20,7 @@ from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSel
 from gpu_scheduler.core.pods.pod import Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
+from tests.messages import text_of
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import POLICY, claimed, container, device_id, ledger, limit, node, nodes, pod, running
 from unit_tests.core.naive_placement import PodRequest
@@ -27,6 +28,12 @@ from unit_tests.core.test_candidates import pod_of, some_node, some_request
 from unit_tests.core.test_node_fit_cache import HOLDERS, Holders, bind
 
 GPU = "nvidia.com/gpu"
+OF_A_PLUGIN = (
+    text_of("a pod that names a device waits for a pod with one of the device plugin", ns="default")
+    .replace("holder-0", "a")
+    .partition(": ")[2]
+    .partition(";")[0]
+)
 SICK = DeviceReading(health=Health.UNHEALTHY)
 SHARED: dict[str, Any] = {"memory": 30000, "exclusive": "false"}
 
@@ -60,7 +67,7 @@ ROWS: dict[str, Row] = {
     "held by a pod that shares, with too little memory left": row(
         asking(memory=20000, exclusive="false"),
         having("node1", 40000),
-        "unsuitable: 10000 MiB of its memory are free",
+        f"unsuitable: {text_of('explain: memory that is free', memory=10000)}",
         held=(holder("0", count=1, **SHARED),),
     ),
     "too small": row(asking(memory=8192), having("node1", 4096), "unsuitable: it has 4096 MiB"),
@@ -68,7 +75,7 @@ ROWS: dict[str, Row] = {
     "divided": row(
         asking(),
         node(inventory=Inventory((Device(0, None, ("MIG-11111111-0000-0000-0000-000000000001",)),))),
-        "unsuitable: it is divided into MIG devices",
+        f"unsuitable: {text_of('explain: a divided GPU')}",
     ),
     "utilized": row(
         asking(), having("node1", 1, readings={0: DeviceReading(utilization=95)}), "unsuitable: 95 % utilized"
@@ -76,9 +83,11 @@ ROWS: dict[str, Row] = {
     "utilized, for an observer": row(
         asking(observer="true"), having("node1", 1, readings={0: DeviceReading(utilization=95)}), "free"
     ),
-    "unhealthy": row(asking(), having("node1", 1, readings={0: SICK}), "unhealthy: its monitor reports it unhealthy"),
+    "unhealthy": row(
+        asking(), having("node1", 1, readings={0: SICK}), f"unhealthy: {text_of('explain: an unhealthy GPU')}"
+    ),
     "of a node whose monitor is silent": row(
-        asking(), having("node1", 1, stale=True), "unhealthy: the monitor of its node is silent"
+        asking(), having("node1", 1, stale=True), f"unhealthy: {text_of('explain: a silent monitor')}"
     ),
     "of a device plugin, for a pod with a limit": row(
         pod("a", None, owner=None, annotations=words(scheduling_strategy="best_fit"), gpu_limits=(("main", 1),)),
@@ -87,8 +96,7 @@ ROWS: dict[str, Row] = {
     "of a device plugin that others use, for a pod without a limit": row(
         asking(),
         having("node1", 1, advertised=1),
-        "unsuitable: GPUs of node1 are held by default/a of the device plugin's choice, "
-        "and it is unknown whether these are the pod's",
+        f"unsuitable: {OF_A_PLUGIN}",
         held=(running("a", "node1", "0=node1:0", **limit()),),
     ),
     "of a node without an inventory": row(asking(), node("node1")),
@@ -169,8 +177,7 @@ def test_the_message_of_a_node_is_about_this_node() -> None:
     )
 
     few = (
-        "cannot get 2 GPUs on one node: 1 node has such GPUs, "
-        "but no more than 1 on a node is both free and at most 80 % utilized"
+        text_of("a pod that asks for two devices on one node waits for a held one").split(": ", 1)[1].partition(";")[0]
     )
     assert [place.of_devices[0].what + place.of_devices[0].detail for place in found.places] == [few, few]
 

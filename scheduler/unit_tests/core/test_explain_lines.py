@@ -20,6 +20,7 @@ from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.pod import ANY_ADDRESS, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, RankedReason, Reason
 from gpu_scheduler.core.refs import Owner, PodRef
+from tests.messages import text_of
 from unit_tests.core.build import (
     AT,
     POLICY,
@@ -40,6 +41,7 @@ from unit_tests.core.build import (
 from unit_tests.core.situation import ORDER, TOO_LARGE, Situation
 
 OTHER = Owner("StatefulSet", "other")
+UNLISTED = text_of("explain: a GPU that is not in the inventory")
 REPLICA: dict[str, Any] = {"owner": Owner("ReplicaSet", "web-1"), "generate_name": "web-1-"}
 UNTIL = "2026-11-21T03:00:00+00:00"
 NO_LINE = frozenset({Reason.MAP_INVALID, Reason.INDEX_UNKNOWN, Reason.INDEX_NOT_IN_MAP})
@@ -166,10 +168,11 @@ DEVICES = {
         held=(HOLDER,),
     ),
     "a device that the node does not have": shown(
-        pod("train-0", "0=node1:7"), answer("7", DeviceUse.MISSING, "the node's inventory does not have it")
+        pod("train-0", "0=node1:7"), answer("7", DeviceUse.MISSING, UNLISTED)
     ),
     "devices of a node that does not exist": shown(
-        pod("train-0", "0=node9:0"), answer("0", DeviceUse.MISSING, "its node is missing", node="node9")
+        pod("train-0", "0=node9:0"),
+        answer("0", DeviceUse.MISSING, text_of("explain: a node that does not exist"), node="node9"),
     ),
 }
 
@@ -231,7 +234,7 @@ def test_an_unhealthy_device_has_its_row() -> None:
     """Whatever its holders are."""
     (place,) = explained(ONE, HOLDER, known=nodes(four("node1", readings=SICK))).places
 
-    assert place.devices == (answer("1", DeviceUse.UNHEALTHY, "its monitor reports it unhealthy", HELD),)
+    assert place.devices == (answer("1", DeviceUse.UNHEALTHY, text_of("explain: an unhealthy GPU"), HELD),)
 
 
 def test_devices_that_a_plugin_chooses_have_no_row() -> None:
@@ -342,7 +345,7 @@ def test_no_pod_holds_a_gpu_that_the_node_does_not_have() -> None:
     found = explained(pod("train-0", f"0=node1:{NO_GPU}", owner=OTHER), first, second, known=nodes(BY_UUID))
 
     (place,) = found.places
-    assert place.devices == (answer(NO_GPU, DeviceUse.MISSING, "the node's inventory does not have it"),)
+    assert place.devices == (answer(NO_GPU, DeviceUse.MISSING, UNLISTED),)
     assert [each.reason for each in place.obstacles] == [Reason.GPU_NOT_FOUND]
     assert steps(found.remedy) == [step(Reason.GPU_NOT_FOUND, "")]
 

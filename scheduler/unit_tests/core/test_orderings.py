@@ -8,11 +8,16 @@ from gpu_scheduler.core.nodes.inventory import DeviceReading, Health
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.policy import Policy, Sharing
+from tests.messages import text_of
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import running
 
 LEAST, BEST, PRIORITY, ROUND = Strategy
 ALL = tuple(Strategy)
+LEFT = "strategy: GPUs left over"
+LEAST_THAT_FITS, ONLY, BY_NAME, ALIKE = (
+    text_of(f"strategy: the {each}") for each in ("least that fits", "only node", "first by name", "first of equals")
+)
 
 
 def load(*percent: int, used: int = 0) -> dict[int, DeviceReading]:
@@ -51,7 +56,7 @@ PREFERRED: dict[str, Row] = {
     "best_fit takes the device with the least memory that is enough": row(
         (BEST,),
         "node1:1",
-        "24576 MiB free, the least that fits",
+        f"24576 MiB free, {LEAST_THAT_FITS}",
         having("node1", 81920, 24576),
         having("node2", 16384, 40960),
         memory=20000,
@@ -59,7 +64,7 @@ PREFERRED: dict[str, Row] = {
     "best_fit counts memory that other processes use": row(
         (BEST,),
         "node2:0",
-        "31960 MiB free, the least that fits",
+        f"31960 MiB free, {LEAST_THAT_FITS}",
         having("node1", 40960),
         having("node2", 40960, readings=load(0, used=9000)),
         memory=20000,
@@ -67,7 +72,7 @@ PREFERRED: dict[str, Row] = {
     "best_fit keeps nodes whole": row(
         (BEST,),
         "node2:0",
-        "1 GPU of the node left over, the fewest",
+        f"{text_of(LEFT, gpus='1 GPU')}, the fewest",
         having("node1", 8000, 8000, 8000),
         having("node2", 8000, 8000),
     ),
@@ -82,13 +87,11 @@ PREFERRED: dict[str, Row] = {
     "priority takes the node with the most devices left": row(
         (PRIORITY,),
         "node2:0",
-        "2 GPUs of the node left over, the most",
+        f"{text_of(LEFT, gpus='2 GPUs')}, the most",
         having("node1", 8000, 8000),
         having("node2", 8000, 8000, 8000),
     ),
-    "round_robin begins with the first node": row(
-        (ROUND,), "node1:0", "the first by name", having("node2"), having("node1")
-    ),
+    "round_robin begins with the first node": row((ROUND,), "node1:0", BY_NAME, having("node2"), having("node1")),
     "every strategy takes degraded devices of a node last": row(
         ALL, "node1:1", "", having("node1", 8000, 8000, readings=degraded(0))
     ),
@@ -104,16 +107,14 @@ PREFERRED: dict[str, Row] = {
         ALL, "node1:0", "", having("node1", 8000, readings=degraded(0))
     ),
     "every strategy sorts numbers in names as numbers": row(
-        ALL, "node2:0", "the first by name", having("node10"), having("node9"), having("node2")
+        ALL, "node2:0", BY_NAME, having("node10"), having("node9"), having("node2")
     ),
     "every strategy sorts two names with equal numbers": row(
-        ALL, "node02:0", "the first by name", having("node02"), having("node2")
+        ALL, "node02:0", BY_NAME, having("node02"), having("node2")
     ),
-    "one node alone": row((LEAST,), "node1:0", "0 % utilized, the only node that fits", having()),
-    "one node alone, by memory": row((BEST, PRIORITY), "node1:0", "40960 MiB free, the only node that fits", having()),
-    "equal nodes": row(
-        (LEAST,), "node1:0", "0 % utilized, the first by name of those alike", having("node1"), having("node2")
-    ),
+    "one node alone": row((LEAST,), "node1:0", f"0 % utilized, {ONLY}", having()),
+    "one node alone, by memory": row((BEST, PRIORITY), "node1:0", f"40960 MiB free, {ONLY}", having()),
+    "equal nodes": row((LEAST,), "node1:0", f"0 % utilized, {ALIKE}", having("node1"), having("node2")),
 }
 ROWS = [
     pytest.param(strategy, *row[1:], id=f"{name}: {strategy}") for name, row in PREFERRED.items() for strategy in row[0]

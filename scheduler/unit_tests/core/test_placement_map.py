@@ -5,6 +5,7 @@ import pytest
 
 from gpu_scheduler.core.pods.placement_map import MAX_BYTES, MapError, Slot, parse_placement_map
 from gpu_scheduler.core.text import quote
+from tests.messages import text_of
 from unit_tests.core.build import MAP
 from unit_tests.steps import Cost, counted
 
@@ -56,27 +57,26 @@ def test_read(text: str, slots: list[tuple[int, str, str]]) -> None:
     assert slots == parsed(text)
 
 
-NUMBER = "index must be a number without sign or leading zero, at most 2147483647"
-LINE_RULE = "a line must be INDEX=NODE:ID,ID"
-NODE = (
-    "node must be a DNS name: lower-case letters, digits, '-' and '.', a letter or digit at both ends, "
-    "at most 253 characters"
-)
-ID = "GPU must be a number, GPU-<uuid> or MIG-<uuid>"
-EMPTY = "GPUs must be separated by single commas; leave out all of them for no GPU"
-LENGTH = "the GPUs of a line must take at most 4096 characters"
+NUMBER = text_of("rule: an index of a map")
+LINE_RULE = text_of("rule: a line of a map")
+NODE = text_of("rule: a node of a map")
+ID = text_of("rule: a GPU of a map")
+EMPTY = text_of("rule: commas of a line")
+LENGTH = text_of("rule: the length of a line")
 HUNDRED = ",".join(f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(100))
-KINDS = "GPUs of one line must be of one kind: numbers, GPU-<uuid> or MIG-<uuid>"
+KINDS = text_of("rule: GPUs of one kind")
+INDEX_ONCE = "rule: an index once"
+GPU_ONCE = "rule: a GPU once"
 
 REFUSED = {
-    "a duplicate index, naming the first": ("0=a:0\n0=b:1", 2, "index 0 must stand once, and line 1 has it"),
+    "a duplicate index, naming the first": ("0=a:0\n0=b:1", 2, text_of(INDEX_ONCE, index=0, line=1)),
     "a duplicate index, counting skipped lines": (
         "#\n\n7=a:0\n#\n7=b:1",
         5,
-        "index 7 must stand once, and line 3 has it",
+        text_of(INDEX_ONCE, index=7, line=3),
     ),
-    "a repeated GPU": ("0=a:1,0,1", 1, "GPU 1 must stand once on a line"),
-    "a repeated UUID": (f"0=a:{GPU},{GPU}", 1, f"GPU {GPU} must stand once on a line"),
+    "a repeated GPU": ("0=a:1,0,1", 1, text_of(GPU_ONCE, gpu=1)),
+    "a repeated UUID": (f"0=a:{GPU},{GPU}", 1, text_of(GPU_ONCE, gpu=GPU)),
     "nothing between two commas": ("0=a:0,,1", 1, EMPTY),
     "a comma at the end": ("0=a:0,", 1, EMPTY),
     "a comma at the beginning": ("0=a:,0", 1, EMPTY),
@@ -133,16 +133,18 @@ def test_refused(text: str, line: int, rule: str) -> None:
         parse_placement_map(text)
 
     message = str(caught.value)
-    assert (line, True) == (caught.value.line, message.startswith(f"cannot read placement map, line {line}: "))
+    assert caught.value.line == line
     quoted = quote(text.split("\n")[line - 1].strip(" \t\r"))
-    assert f": {quoted}: {rule} (example: 1=node2:0,1)" in message
+    assert message == text_of("a line of a map breaks a rule", line=line, quoted=quoted, rule=rule)
 
 
+A_LINE = text_of("rule: a map has a line")
+SIZE = text_of("rule: the size of a map")
 WHOLE = {
-    "an empty text": ("", "it must have at least one line INDEX=NODE:ID,ID"),
-    "only comments and blanks": ("# nothing\n\n \n", "it must have at least one line INDEX=NODE:ID,ID"),
-    "a byte too much": ("#" * (MAX_BYTES + 1), "it must have at most 65536 bytes"),
-    "too many bytes in few characters": ("#" + "\u00e9" * (MAX_BYTES // 2), "it must have at most 65536 bytes"),
+    "an empty text": ("", A_LINE),
+    "only comments and blanks": ("# nothing\n\n \n", A_LINE),
+    "a byte too much": ("#" * (MAX_BYTES + 1), SIZE),
+    "too many bytes in few characters": ("#" + "\u00e9" * (MAX_BYTES // 2), SIZE),
 }
 
 
@@ -153,7 +155,7 @@ def test_the_whole_map_is_refused(text: str, rule: str) -> None:
     with pytest.raises(MapError) as caught:
         parse_placement_map(text)
 
-    assert (None, f"cannot read placement map: {rule} (example: 1=node2:0,1)") == (caught.value.line, str(caught.value))
+    assert (None, text_of("a map breaks a rule", rule=rule)) == (caught.value.line, str(caught.value))
 
 
 def test_maps_with_the_same_lines_are_equal() -> None:

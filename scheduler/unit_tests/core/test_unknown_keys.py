@@ -4,6 +4,7 @@ import pytest
 
 from gpu_scheduler import names
 from gpu_scheduler.core.pods.unknown_keys import unknown_key_message, unknown_keys
+from tests.messages import text_of
 
 LONGEST = "agentaflow.gpu/" + "x" * 63
 NEAREST = {
@@ -40,7 +41,7 @@ def test_a_key_that_is_near_to_none_leads_to_the_list(key: str) -> None:
     shown = key if len(key) <= 60 else f"{key[:60]}…"
 
     assert unknown_keys([key]) == (key,)
-    assert unknown_key_message(key) == f'annotation "{shown}" is unknown: docs/map.md lists the known ones'
+    assert unknown_key_message(key) == text_of("an annotation of ours is unknown", key=shown)
 
 
 KNOWN = {

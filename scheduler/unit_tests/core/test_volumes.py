@@ -10,7 +10,7 @@ from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import PlacementRequest
 from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.refs import PodRef
-from tests.messages import says
+from tests.messages import says, text_of
 
 NODE = Node("node1", labels={"zone": "a"})
 IN_A = Volume("in-a", (NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("a",)),)),))
@@ -249,15 +249,21 @@ def test_deleted_objects_are_forgotten() -> None:
     known.volume_forgotten(ANYWHERE)
     known.class_forgotten(LATE)
 
-    assert "cannot find volume" in _what(known.filter(pod("data"), NODE))
-    assert "cannot find storage class" in _what(known.filter(pod("late"), NODE))
+    assert f'volume "{ANYWHERE.name}"' in _what(known.filter(pod("data"), NODE))
+    assert f'class "{LATE.name}"' in _what(known.filter(pod("late"), NODE))
     known.claim_forgotten(claim("data"))
-    assert "cannot find claim" in _what(known.filter(pod("data"), NODE))
+    assert 'claim "default/data"' in _what(known.filter(pod("data"), NODE))
 
 
 def _what(found: Unschedulable | Selection | None) -> str:
     assert isinstance(found, Unschedulable)
     return found.what
+
+
+def unpermitted(what: str, **values: str) -> tuple[str, str]:
+    """Return what a scheduler without rights says, and the remedy."""
+    said, _, remedy = text_of(f"a scheduler without rights {what}", **values).partition(": ")[2].partition("; ")
+    return said, remedy
 
 
 def test_a_missing_right_to_read_storage_is_named() -> None:
@@ -267,8 +273,7 @@ def test_a_missing_right_to_read_storage_is_named() -> None:
     assert known.filter(pod(), NODE) is None
     assert known.filter(pod("data", "logs"), NODE) == Unschedulable(
         Reason.VOLUME_NOT_BOUND,
-        "cannot check claim default/data: this scheduler has no right to list, watch persistentvolumeclaims",
-        "let an administrator grant it, then start the scheduler again; its log says how",
+        *unpermitted("cannot check a claim", claim="default/data", rights="list, watch persistentvolumeclaims"),
         changed("data"),
     )
 
@@ -285,7 +290,8 @@ def test_a_missing_right_to_select_a_node_is_named() -> None:
     assert isinstance(known.filter(pod("selected"), NODE), Selection)
     assert known.filter(pod("bound", "selected", "data"), NODE) == Unschedulable(
         Reason.VOLUME_NOT_BOUND,
-        "cannot choose node node1 for claim default/data: this scheduler has no right to patch persistentvolumeclaims",
-        "let an administrator grant it, then start the scheduler again; its log says how",
+        *unpermitted(
+            "cannot choose a claim's node", node="node1", claim="default/data", rights="patch persistentvolumeclaims"
+        ),
         changed("data"),
     )
