@@ -13,6 +13,7 @@ from tests.integration.accounts import allow_everywhere, rights
 from tests.integration.monitored_node import COLLECTIONS, LEASES, NAMESPACE, MonitoredNode, allow
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.workloads import API
+from tests.messages import text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def test_a_broken_inventory_file_stops_the_renewal_of_the_lease(watched: Monitor
     assert watched.lease()["spec"]["renewTime"] == renewed
     assert watched.devices() == before
     assert monitor.get("/livez")[0] == 200
-    assert "cannot use the inventory" in monitor.get("/readyz")[1]
+    assert text_of("monitor: an inventory cannot be used") in monitor.get("/readyz")[1]
 
 
 @pytest.mark.promise("monitor-5")

@@ -24,6 +24,7 @@ from gpu_scheduler.core.pods.container_env import Container, ContainerClaims, Co
 from gpu_scheduler.core.pods.own_claim import OwnClaim
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.visible_devices import environment_of
+from tests.messages import text_of
 from unit_tests.core.build import (
     FIELD_REF,
     KEEP,
@@ -219,17 +220,17 @@ CASES = {
     "it runs on another node": Case(
         placed(on="node2"),
         verdict="differs",
-        why="wrong node instead of node1",
+        why=text_of("verify: another node", node="node1"),
         more={"node": "node2", "expected": {"node": "node1", "visibleDevices": "0,1", "source": "map"}},
     ),
     "the alias of its line means another node now": Case(
         placed(text="0=small:0,1"),
         verdict="differs",
-        why="wrong node instead of node4",
+        why=text_of("verify: another node", node="node4"),
         known=(node("node1"), node("node4", alias="small")),
     ),
     "no node has the name of its line": Case(
-        placed(text="0=gone:0,1"), verdict="differs", why="wrong node instead of gone"
+        placed(text="0=gone:0,1"), verdict="differs", why=text_of("verify: another node", node="gone")
     ),
     "the annotation says another node": Case(
         placed(annotations=assigned("0,1", "node2")),
@@ -307,13 +308,13 @@ CASES = {
     "another pod holds its GPU": Case(
         placed(),
         verdict="differs",
-        why="GPU 1 of node1 is also held by default/rival-0",
+        why=text_of("verify: a GPU is held twice", gpu=1, node="node1", pod="default/rival-0"),
         others=(running("rival-0", "node1", "0=node1:1", owner=None),),
     ),
     "a ResourceClaim of others holds its GPU": Case(
         placed(),
         verdict="differs",
-        why="GPU 1 of node1 is also held by ResourceClaim team/training",
+        why=text_of("verify: a GPU is held twice", gpu=1, node="node1", pod="ResourceClaim team/training"),
         known=(KNOWN,),
         claims=(AllocatedClaim("team", "training", "uid-of-training", (device_id("node1", GPUS[1]),)),),
     ),
@@ -389,7 +390,7 @@ def test_each_container_is_compared_alone() -> None:
 
 OWN_READINGS = {
     "it has none": (Reading(files=0), "ok", None),
-    "it has one": (Reading("3", files=1), "differs", "it has device files of 1 GPU instead of 0"),
+    "it has one": (Reading("3", files=1), "differs", text_of("verify: device files", files="1 GPU", held=0)),
 }
 
 
@@ -465,7 +466,7 @@ def test_a_pod_that_is_too_large_to_be_kept() -> None:
     """It has a row, or it would seem to be well."""
     huge = placed(containers=(), excess=Excess("the pod", 1001, 1000, "containers"))
 
-    assert sorted_out(huge) == ({"": "cannot read the pod: it has 1001 containers, and must have at most 1000"}, [])
+    assert sorted_out(huge) == ({"": str(Excess("the pod", 1001, 1000, "containers"))}, [])
 
 
 ENVIRONMENTS = {

@@ -1,6 +1,7 @@
 import pytest
 
 from gpu_scheduler.controller.workload_status import refused, taken, unanswered
+from tests.messages import text_of
 
 WEBHOOK = (
     'admission webhook "validate.gpu-scheduler.agentaflow.io" denied the request: RequestInvalid: cannot read '
@@ -16,6 +17,7 @@ INVALID = 'Pod "a-0" is invalid: spec.containers[0].image: Required value'
 RIGHTS = 'pods is forbidden: User "system:serviceaccount:x:y" cannot create resource "pods" in API group ""'
 DOWN = 'Internal error occurred: failed calling webhook "mutate": connection refused'
 
+AGAIN = text_of("it is tried again")
 # Status and message of the API server → reason, and the start of the message after it.
 ROWS = {
     "the webhook refuses the pod": (400, WEBHOOK, "RequestInvalid", "cannot read annotation agentaflow.gpu/count"),
@@ -25,9 +27,9 @@ ROWS = {
     "Pod Security refuses the pod": (403, SECURITY, "RequestInvalid", f"cannot make pod d/a-0: {SECURITY}; correct it"),
     "the pod is invalid": (422, INVALID, "RequestInvalid", f"cannot make pod d/a-0: {INVALID}; correct it"),
     "the namespace is gone": (404, 'namespaces "d" not found', "RequestInvalid", "cannot make pod d/a-0: namespaces"),
-    "a right is missing": (403, RIGHTS, "SchedulerError", f"cannot make pod d/a-0: {RIGHTS}; trying again by itself"),
-    "the webhook is down": (500, DOWN, "SchedulerError", f"cannot make pod d/a-0: {DOWN}; trying again by itself"),
-    "the server is busy": (429, "slow down", "SchedulerError", "cannot make pod d/a-0: slow down; trying again"),
+    "a right is missing": (403, RIGHTS, "SchedulerError", f"cannot make pod d/a-0: {RIGHTS}; {AGAIN}"),
+    "the webhook is down": (500, DOWN, "SchedulerError", f"cannot make pod d/a-0: {DOWN}; {AGAIN}"),
+    "the server is busy": (429, "slow down", "SchedulerError", f"cannot make pod d/a-0: slow down; {AGAIN}"),
     "a reason within a word": (500, "NotMapInvalid: x", "SchedulerError", "cannot make pod d/a-0: NotMap"),
 }
 
@@ -46,7 +48,7 @@ def test_a_long_message_is_cut_and_keeps_its_remedy() -> None:
     message = refused("d/a-0", 422, "spec.volumes: " * 1000).message
 
     assert len(message.encode()) <= 1000
-    assert message.endswith("trying again by itself")
+    assert message.endswith(f"; {AGAIN}")
 
 
 def test_a_missing_response_is_a_scheduler_error() -> None:
@@ -54,9 +56,7 @@ def test_a_missing_response_is_a_scheduler_error() -> None:
     failure = unanswered("d/a-0", "time-out")
 
     assert failure.reason == "SchedulerError"
-    assert failure.message == (
-        "SchedulerError: cannot tell whether pod d/a-0 was made: time-out; trying again by itself"
-    )
+    assert failure.message == text_of("it is unknown whether a pod was made", pod="d/a-0", why="time-out")
 
 
 def test_a_taken_name_is_invalid_unless_its_pod_terminates() -> None:
@@ -64,6 +64,6 @@ def test_a_taken_name_is_invalid_unless_its_pod_terminates() -> None:
     stays, goes = taken("d/a-0", deleting=False), taken("d/a-0", deleting=True)
 
     assert stays.reason == "RequestInvalid"
-    assert "a pod of that name is there, and it is not this workload's" in stays.message
+    assert stays.message == text_of("another pod has the name of a GPUWorkload's", pod="d/a-0")
     assert goes.reason == ""
     assert "is made when it has gone" in goes.message

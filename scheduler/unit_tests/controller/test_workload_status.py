@@ -12,6 +12,7 @@ from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_st
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.pod import ScheduledCondition as Scheduling
 from gpu_scheduler.core.refs import PodRef
+from tests.messages import text_of
 
 NOW, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z"
 HELD = "GpuHeld: GPU 3 of node4 is held by default/train-0; wait"
@@ -32,9 +33,9 @@ FAILED: dict[str, Any] = {
     **PLACED,
     "phase": "Failed",
     "fault": "Error",
-    "details": "container main ended with exit code 3",
+    "details": "exit code 3",
 }
-FAULT = "Error: container main ended with exit code 3; see kubectl logs -n default train-0"
+FAULT = "Error: exit code 3; see kubectl logs -n default train-0"
 QUOTA = CreateFailure("InsufficientResources", "InsufficientResources: cannot make pod default/train-0: exceeded quota")
 
 Row = tuple[GpuWorkload, tuple[Attempt, ...], CreateFailure | None, tuple[Phase, str, str, int | None]]
@@ -78,7 +79,7 @@ ROWS: dict[str, Row] = {
         gives=(
             Phase.FAILED,
             "Failed",
-            "Failed: the pod failed and gave no reason; see kubectl logs -n default train-0",
+            f"Failed: {text_of('a pod failed without a reason')}; see kubectl logs -n default train-0",
         ),
     ),
     "its pod failed, and retries are left": row(

@@ -110,11 +110,11 @@ async def test_the_last_report_is_written_again_after_a_while() -> None:
 @pytest.mark.promise("monitor-3")
 async def test_a_failed_read_writes_nothing_and_does_not_renew_the_lease() -> None:
     """So the Lease expires, and its readers know that the state of the GPUs is unknown."""
-    ports = FakePorts([(IDLE,), UnreadableError("the driver has not answered for 10 s"), (IDLE,)])
+    ports = FakePorts([(IDLE,), UnreadableError("no answer"), (IDLE,)])
     monitor = ports.monitor()
     reported = [await monitor.run_once() for _ in range(3)]
 
-    assert reported == [None, "the driver has not answered for 10 s", None]
+    assert reported == [None, "no answer", None]
     assert (len(ports.node), ports.renewals) == (1, 2)
 
 
@@ -193,7 +193,7 @@ async def test_no_failure_ends_the_loop(caplog: pytest.LogCaptureFixture) -> Non
 async def test_a_problem_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """When it begins and when it ends, not at every read in between."""
     caplog.set_level(logging.INFO)
-    failing = UnreadableError("the driver has not answered for 10 s")
+    failing = UnreadableError("no answer")
     ports = FakePorts([(IDLE,), failing, failing, failing, (IDLE,)])
     monitor = ports.monitor(interval=0.001)
 

@@ -15,6 +15,7 @@ from gpu_scheduler.core.nodes.inventory import Health
 from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.ports import UnreadableError
 from gpu_scheduler.monitor.readings import GpuReading
+from tests.messages import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -259,7 +260,7 @@ async def test_another_gpu_may_be_lost_and_recover(driver: Driver) -> None:
 
     assert gpus[0] == before[0]
     assert (gpus[2].index, gpus[2].uuid, gpus[2].health) == (2, uuid(THIRD), Health.UNHEALTHY)
-    assert (gpus[2].why, released(gpus)) == ("it cannot be asked: GPU is lost", {1})
+    assert (gpus[2].why, released(gpus)) == (f"{text_of('monitor: a GPU does not answer')} GPU is lost", {1})
     assert (await reader.read("1"))[2] == before[2]
     assert driver.opened == [EVERY, UNATTACHED, UNATTACHED]
 
@@ -282,7 +283,7 @@ async def test_a_driver_that_cannot_be_opened_gives_no_reading(driver: Driver, m
     await reader.read()
     monkeypatch.setattr(pynvml, "nvmlInitWithFlags", driver._unsupported)
 
-    with pytest.raises(UnreadableError, match="cannot read GPUs from NVML: Not Supported"):
+    with pytest.raises(UnreadableError, match=f"{text_of('monitor: NVML fails')} Not Supported"):
         await reader.read("1")
 
 
@@ -290,5 +291,5 @@ async def test_an_error_of_the_binding_gives_no_reading(driver: Driver, monkeypa
     """The loop hears of it, whatever it is."""
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: "many")
 
-    with pytest.raises(UnreadableError, match="cannot read GPUs from NVML: TypeError"):
+    with pytest.raises(UnreadableError, match=f"{text_of('monitor: NVML fails')} TypeError"):
         await Reader().read()

@@ -15,6 +15,7 @@ from gpu_scheduler.monitor.nvml import NvmlSource
 from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.settings import MonitorSettings
 from tests import objects
+from tests.messages import text_of
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
 from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
 
@@ -117,7 +118,7 @@ async def test_readiness_shows_the_monitors_problem(inventory: Path) -> None:
         await until(lambda: "inventory" in (node.monitor.problem or ""))
         status, text = await ask(f"{url}/readyz")
         assert status == 503
-        assert "readings failed: cannot use the inventory: " in text
+        assert f"readings failed: {text_of('monitor: an inventory cannot be used')}" in text
         assert not server.asked("PATCH", LEASE)
         declare(inventory, INVENTORY)
         await until(lambda: (node.monitor.problem or "").startswith("HTTP 403"))

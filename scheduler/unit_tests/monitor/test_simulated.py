@@ -19,6 +19,7 @@ from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.monitor.ports import UnreadableError
 from gpu_scheduler.monitor.readings import let_go
 from gpu_scheduler.monitor.simulated import MOST, NodePods, SimulatedSource, declared
+from tests.messages import text_of
 
 FOUR = b'{"node1": [{"count": 4, "model": "A100-40GB", "memoryTotalMiB": 40960}]}'
 TWO_KINDS = b"""\
@@ -69,9 +70,10 @@ def test_a_node_may_have_none(node: str) -> None:
     assert declared(TWO_KINDS, node) == ()
 
 
+UNUSABLE = text_of("monitor: an inventory cannot be used")
 GROUP = b"node1: [{count: 2, model: L4, memoryTotalMiB: 24576}]"
 WRONG = {
-    "not YAML": (b"[", "cannot use the inventory: while parsing"),
+    "not YAML": (b"[", f"{UNUSABLE} while parsing"),
     "an empty file": (b"", "Expected `object`, got `null`"),
     "not UTF-8": (b"\xff", "invalid leading UTF-8 octet"),
     "a word": (b"node1: many", "Expected `array`, got `str`"),
@@ -104,7 +106,7 @@ WRONG = {
     "a model with a line break": (GROUP.replace(b"L4", b'"a\\nb"'), "matching regex"),
     "YAML that refers to itself": (b"node1: &all [*all]", "Expected `object`, got `array`"),
     "YAML that runs code": (b"!!python/object:os.system x", "could not determine a constructor"),
-    "lists in lists": (b"[" * 5000, "cannot use the inventory: "),
+    "lists in lists": (b"[" * 5000, UNUSABLE),
 }
 
 
@@ -249,7 +251,7 @@ async def test_temperature_and_power_follow_the_load(file: Path) -> None:
     ("damage", "sentence"),
     [
         (Path.unlink, r"cannot read inventory .*inventory\.yaml: No such file"),
-        (lambda file: file.write_text("node1: many"), "cannot use the inventory: "),
+        (lambda file: file.write_text("node1: many"), UNUSABLE),
     ],
     ids=["missing", "broken"],
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import text_of
 from tests.waiting import eventually, limit
 from unit_tests.nvml.library import Gpu, Machine
 
@@ -94,51 +95,51 @@ def test_without_bus_ids_the_drivers_own_order_applies(library: Path, tmp_path: 
     assert [gpu["index"] for gpu in gpus] == [0, 1, 2, 3]
 
 
+ROWS, PAGES = text_of("monitor: rows wait"), text_of("monitor: pages wait")
+UNCORRECTED, UNASKED = text_of("monitor: uncorrected errors"), text_of("monitor: a GPU does not answer")
+UNREAD = text_of("monitor: NVML fails")
 HEALTHS = {
     "an uncorrected error on a device that contains it": (
         {("uncorrected", 1): 2},
         "degraded",
-        "uncorrected memory errors since the driver was loaded: 2",
+        f"{UNCORRECTED} 2",
     ),
     "rows that wait for a reset": (
         {("pending", 1): 1},
         "degraded",
-        "rows of its memory wait for a reset to be remapped",
+        ROWS,
     ),
     "pages that wait for a reset": (
         {("pages", 1): 1},
         "degraded",
-        "pages of its memory wait for a reset to be retired",
+        PAGES,
     ),
     "both, and an error": (
         {("pending", 1): 1, ("pages", 1): 1, ("uncorrected", 1): 1},
         "degraded",
-        (
-            "rows of its memory wait for a reset to be remapped, pages of its memory wait for a reset to be retired, "
-            "uncorrected memory errors since the driver was loaded: 1"
-        ),
+        f"{ROWS}, {PAGES}, {UNCORRECTED} 1",
     ),
     "a row that could not be remapped": (
         {("failed", 1): 1, ("pending", 1): 1},
         "unhealthy",
-        "a row of its memory could not be remapped",
+        text_of("monitor: a row is lost"),
     ),
     "an uncorrected error under MIG": (
         {("mig", 1): 1, ("uncorrected", 1): 1},
         "degraded",
-        "uncorrected memory errors since the driver was loaded: 1",
+        f"{UNCORRECTED} 1",
     ),
-    "lost": ({("nvmlDeviceGetHandleByIndex", 1): LOST}, "unhealthy", "it cannot be asked: GPU is lost"),
-    "lost while it was asked": ({("nvmlDeviceGetPowerUsage", 1): LOST}, "unhealthy", "it cannot be asked: GPU is lost"),
+    "lost": ({("nvmlDeviceGetHandleByIndex", 1): LOST}, "unhealthy", f"{UNASKED} GPU is lost"),
+    "lost while it was asked": ({("nvmlDeviceGetPowerUsage", 1): LOST}, "unhealthy", f"{UNASKED} GPU is lost"),
     "in need of a reset": (
         {("nvmlDeviceGetMemoryInfo", 1): RESET},
         "unhealthy",
-        "it cannot be asked: GPU requires restart",
+        f"{UNASKED} GPU requires restart",
     ),
     "not answering for another reason": (
         {("nvmlDeviceGetHandleByIndex", 1): UNKNOWN},
         "unhealthy",
-        "it cannot be asked: Unknown Error",
+        f"{UNASKED} Unknown Error",
     ),
 }
 
@@ -167,7 +168,7 @@ def test_errors_on_a_device_that_cannot_contain_them(old_library: Path, tmp_path
         gpus = machine.read()
 
     assert healths(gpus) == ["unhealthy", "healthy", "healthy", "healthy"]
-    assert gpus[0]["why"] == "it needs a reset, uncorrected memory errors since the driver was loaded: 3"
+    assert gpus[0]["why"] == f"it needs a reset, {UNCORRECTED} 3"
 
 
 def test_a_lost_gpu_keeps_its_name_and_its_index(library: Path, tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_gpu_that_is_no_longer_counted_is_lost(library: Path, tmp_path: Path) 
         gpus = machine.read()
 
     assert [gpu["uuid"] for gpu in gpus] == [uuid(number) for number in NUMBERS]
-    assert [gpu["why"] for gpu in gpus] == ["it cannot be asked: GPU is lost", "it is no longer there", "", ""]
+    assert [gpu["why"] for gpu in gpus] == [f"{UNASKED} GPU is lost", text_of("monitor: a GPU is gone"), "", ""]
 
 
 def test_the_report_of_an_earlier_monitor_names_a_lost_gpu(library: Path, tmp_path: Path) -> None:
@@ -252,9 +253,10 @@ def test_a_driver_that_hangs_gives_no_reading(library: Path, tmp_path: Path) -> 
     for function in ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetUtilizationRates"):
         with Machine(library, tmp_path, deadline=0.3) as machine:
             machine.set({(function, 0): HANGS, ("utilization", 0): 11})
-            assert machine.read() == "the driver has not answered for 0.3 s"
+            silent = text_of("monitor: the driver hangs", seconds=0.3)
+            assert machine.read() == silent
             threads = machine.threads
-            assert machine.read() == "the driver has not answered for 0.3 s"
+            assert machine.read() == silent
             assert machine.threads == threads, "one more hangs in the driver"
             machine.set({("utilization", 0): 22})
             # On a busy machine a driver that is back may miss the short deadline too.
@@ -279,12 +281,12 @@ def test_a_process_ends_though_its_driver_hangs(library: Path, tmp_path: Path) -
 def test_a_machine_without_a_driver_gives_no_reading(library: Path, tmp_path: Path) -> None:
     """The sentence has NVML's error. When the driver is loaded again, reads succeed."""
     with Machine(tmp_path, tmp_path) as machine:
-        assert machine.read() == "cannot read GPUs from NVML: NVML Shared Library Not Found"
+        assert machine.read() == f"{UNREAD} NVML Shared Library Not Found"
     with Machine(library, tmp_path) as machine:
         machine.read()
         machine.set({("nvmlDeviceGetCount", 0): DRIVER_NOT_LOADED, ("nvmlShutdown", 0): UNKNOWN})
-        assert machine.read() == "cannot read GPUs from NVML: Driver Not Loaded"
+        assert machine.read() == f"{UNREAD} Driver Not Loaded"
         machine.set({("nvmlInit", 0): DRIVER_NOT_LOADED})
-        assert machine.read() == "cannot read GPUs from NVML: Driver Not Loaded"
+        assert machine.read() == f"{UNREAD} Driver Not Loaded"
         machine.set()
         assert healths(machine.read()) == ["healthy"] * 4

@@ -16,6 +16,7 @@ from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.scheduler import access
 from gpu_scheduler.scheduler.access import Denied, Missing, Use, find_denied, needed_rights
 from gpu_scheduler.settings import RunSettings
+from tests.messages import text_of
 
 if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
@@ -153,31 +154,22 @@ OPTIONAL: Final[dict[str, tuple[Asked, Use, str]]] = {
     "watch nodes": (
         ("watch", "nodes", ""),
         Use.NODE_CHANGES,
-        "watch nodes, which is needed to see a change of a node at once: without it nodes are listed every 10 s",
+        "watch nodes",
     ),
     "one of two verbs": (
         ("watch", "persistentvolumes", ""),
         Use.VOLUMES,
-        (
-            "watch persistentvolumes, which is needed to see which nodes reach a volume: "
-            "without it pods with PersistentVolumeClaims wait with VolumeNotBound"
-        ),
+        "watch persistentvolumes",
     ),
     "a subresource": (
         ("patch", "pods/status", ""),
         Use.CONDITIONS,
-        (
-            "patch pods/status, which is needed to write on a pod why it waits: "
-            "without it pods get no condition PodScheduled=False, and only the log says why they wait"
-        ),
+        "patch pods/status",
     ),
     "one object": (
         ("watch", "configmaps", "gpu-scheduler-limits"),
         Use.LIMITS,
-        (
-            'watch configmaps "gpu-scheduler-limits" in namespace system, which is needed to read the limits of '
-            "namespaces: without it nothing is decided"
-        ),
+        'watch configmaps "gpu-scheduler-limits" in namespace system',
     ),
 }
 
@@ -188,7 +180,9 @@ async def test_a_missing_right_is_one_line(right: Asked, use: Use, text: str, ca
     denied = await find(Reviewer(right))
 
     assert {key: value.verbs for key, value in denied.items()} == {use: (right[0],)}
-    assert warnings(caplog) == [f"This scheduler may not {text}"]
+    purpose, effect = denied[use].needed_to, denied[use].without_it
+    assert warnings(caplog) == [text_of("the scheduler lacks a right", rights=text, purpose=purpose, effect=effect)]
+    assert purpose != effect != ""
 
 
 GRANTS: Final = {

@@ -20,7 +20,7 @@ from gpu_scheduler.kube.objects.device_classes import DeviceClass
 from gpu_scheduler.scheduler import claim_allocator
 from gpu_scheduler.scheduler.claim_allocator import FINALIZER, ApiClaimAllocator, DeviceClasses
 from gpu_scheduler.scheduler.ports import Failed, NotSent
-from tests.messages import says
+from tests.messages import says, text_of
 from unit_tests.fakes import Gate
 from unit_tests.kube.server import FakeServer, Reply, connected
 from unit_tests.scheduler.test_binder import ClosingGate
@@ -88,8 +88,7 @@ ALLOCATE = put({"reservedFor": [MINE], "allocation": ALLOCATION})
 
 
 def failed(why: str, reason: Reason = Reason.BIND_FAILED, retry_after: float = 0.0) -> Failed:
-    message = f"{reason}: cannot allocate the pod's ResourceClaim: {why}; trying again by itself"
-    return Failed(message, retry_after, reason)
+    return Failed(text_of("a ResourceClaim is not allocated", reason=reason, why=why), retry_after, reason)
 
 
 @dataclass
@@ -245,7 +244,7 @@ async def test_a_lost_answer_leaves_the_pod_unbound(case: Case) -> None:
     assert isinstance(result, Failed)
     assert result.reason is Reason.BIND_FAILED
     says(result.message, "BindFailed")
-    assert result.message.endswith("; trying again by itself")
+    assert result.message.endswith(f"; {text_of('it is tried again')}")
 
 
 UNREADABLE = {"no JSON": "<html>done</html>", "no claim": {"kind": "Status"}}
@@ -345,7 +344,7 @@ async def test_every_write_asks_the_fence(bind: Bind, case: Case, requests: dict
             case.script(server)
             result = await allocator_of(api, ClosingGate(checks=checks)).allocate(bind)
 
-            assert result == NotSent("this replica's Lease no longer allows a write")
+            assert result == NotSent(text_of("a Lease no longer allows a write"))
             assert len(server.requests) == expected
 
 
@@ -435,4 +434,4 @@ async def test_a_replica_that_does_not_lead_gives_nothing_back() -> None:
         why = await allocator_of(api, Gate(open=False)).release(POD, [AllocatedClaim("default", "own", "1")])
 
         assert sent(server) == [GET]
-        assert why == str(NotSent("this replica's Lease no longer allows a write"))
+        assert why == str(NotSent(text_of("a Lease no longer allows a write")))

@@ -15,6 +15,7 @@ from gpu_scheduler.scheduler import cordon_confirmer
 from gpu_scheduler.scheduler.binder import ApiCordonStatus
 from gpu_scheduler.scheduler.cordon_confirmer import CordonConfirmer
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
+from tests.messages import text_of
 from unit_tests.core.build import placed, pod
 from unit_tests.fakes import Gate
 from unit_tests.kube.server import Reply, connected, until
@@ -192,5 +193,5 @@ async def test_only_the_leader_confirms() -> None:
     async with connected() as (server, api):
         why = await status_of(api, Gate(open=False)).confirm(FIRST)
 
-        assert why == "this replica's Lease no longer allows a write"
+        assert why == text_of("a Lease no longer allows a write")
         assert server.requests == []

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_scheduler.core.namespace_limits import NO_LIMITS
 from gpu_scheduler.scheduler.limits_config import LimitsConfig
+from tests.messages import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,12 +54,10 @@ def test_a_wrong_text_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         config.applied(text)
 
     first, second, third, fourth = (each.getMessage() for each in caplog.records if each.levelname == "ERROR")
-    assert first == (
-        'cannot use all of ConfigMap gpu-scheduler-limits: line 2: cannot read "devices=many": devices must be '
-        "a number from 0 to 999999, or unlimited (example: team-a: devices=8 priority=1000); "
-        "the lines that can be read hold"
-    )
-    assert second.endswith("; the limits before it stay")
+    number = text_of("limits: no number of devices")
+    fault = f'line 2: cannot read "devices=many": {number} (example: team-a: devices=8 priority=1000)'
+    assert first == text_of("the scheduler starts with limits that have an error", faults=fault)
+    assert second == text_of("the scheduler keeps the limits before an error", faults=fault)
     assert "line 1: " in third
     assert ", and 1 more; " in third
     assert 'it has no key "limits"' in fourth

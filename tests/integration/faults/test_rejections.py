@@ -15,6 +15,7 @@ from tests.integration.bad_input import INVENTORIES, PODS, odd_node, renamed
 from tests.integration.faults.proxied_replica import BINDING, NODES, STATUS
 from tests.integration.faults.proxied_replica import PODS as OURS
 from tests.integration.faults.proxy_faults import WATCH, Answer, Cut, Fault, Truncate
+from tests.messages import text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("audited")
 REJECTIONS: Final = 20
 RESTS: Final = (1, 2, 4)
-NOT_YET: Final = "cannot bind to node1 yet: its kubelet rejected the last pod of this workload (OutOfcpu)"
+NOT_YET: Final = (
+    text_of("a pod waits after its kubelet has rejected the last pods of its workload")
+    .partition(": ")[2]
+    .partition(";")[0]
+)
 REJECTED: Final = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected"}}
 
 
