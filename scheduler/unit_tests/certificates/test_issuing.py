@@ -26,6 +26,7 @@ from gpu_scheduler.certificates.issuing import (
     reason_to_renew,
     still_trusted,
 )
+from tests.messages import text_of
 from unit_tests.certificates.authorities import DAY, NOW, OPEN, PEM, PKCS8, TERMS, Ca, pem_of, rsa_ca
 
 CA = Ca()
@@ -46,7 +47,7 @@ DUE: dict[str, tuple[dict[str, bytes], str]] = {
     "a pair with a second less is due": (CA.pair(30 * DAY - SECOND), "29 days are left"),
     "a pair with 10 days is due": (CA.pair(10 * DAY), "10 days are left"),
     "a pair that has ended is due": (CA.pair(-DAY), "it has ended"),
-    "a pair for other names is due": (CA.pair(200 * DAY, FOREIGN), "its names are not those of the Service"),
+    "a pair for other names is due": (CA.pair(200 * DAY, FOREIGN), text_of("certificates: other names")),
     "a pair of another CA is due": (OTHER.pair(200 * DAY), "another CA signed it"),
     "a pair of a CA of the same name with another key is due": (
         replace(CA, key=OTHER.key).pair(200 * DAY),
@@ -56,14 +57,14 @@ DUE: dict[str, tuple[dict[str, bytes], str]] = {
         {**CA.pair(200 * DAY), "tls.key": pem_of(OTHER.key)},
         "its key is another one's",
     ),
-    "a Secret without a pair is due": ({}, "it cannot be read"),
+    "a Secret without a pair is due": ({}, text_of("certificates: unreadable")),
     "a certificate that is cut short is due": (
         {**CA.pair(200 * DAY), "tls.crt": CA.pair(DAY)["tls.crt"][:200]},
-        "it cannot be read",
+        text_of("certificates: unreadable"),
     ),
     "a CA without names is due": (
         {"tls.crt": CA.certificate.public_bytes(PEM), "tls.key": pem_of(CA.key)},
-        "its names are not those of the Service",
+        text_of("certificates: other names"),
     ),
 }
 

@@ -8,6 +8,7 @@ from cryptography import x509
 
 from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.cli.verbs.certificates import certificates
+from tests.messages import text_of
 from unit_tests.cli.scripted_cluster import Capsys
 
 DAY = timedelta(days=1)
@@ -50,12 +51,12 @@ def test_a_second_run_changes_nothing(tmp_path: Path, capsys: Capsys) -> None:
     certificates(out=str(tmp_path))
 
     assert capsys.readouterr().out.splitlines() == [
-        "Changed nothing: CA and certificate are in order (--force issues a new certificate).",
+        text_of("certificates: nothing to do"),
         *others,
     ]
     assert pair_in(tmp_path) == before
     certificates(out=str(tmp_path), force=True)
-    assert capsys.readouterr().out.startswith("Issued a new certificate; the CA stays the same.\n")
+    assert capsys.readouterr().out.startswith(f"{text_of('certificates: renewed by force')}\n")
     assert pair_in(tmp_path) != before
 
 
@@ -85,20 +86,20 @@ def test_days_and_service_are_those_of_the_options(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, object], str]] = {
     "a namespace with a capital letter": (
         {"namespace": "GPU"},
-        'cannot use --namespace "GPU": it must be a DNS label, at most 63 of a-z, 0-9 and - (example: --namespace gpu-',
+        'cannot use --namespace "GPU": ',
     ),
-    "a Service with a dot": ({"service": "a.b"}, 'cannot use --service "a.b": it must be a DNS label'),
+    "a Service with a dot": ({"service": "a.b"}, 'cannot use --service "a.b": '),
     "a certificate that is due at once": (
         {"serving_days": 30},
-        "cannot use --serving-days 30: a certificate is due 30 days before its end, so it must be more (example: ",
+        "cannot use --serving-days 30: ",
     ),
     "a CA that ends before the next certificate": (
         {"ca_days": 394},
-        "cannot use --ca-days 394: it must be at least 395, 30 more than --serving-days (example: --ca-days 3650)",
+        "cannot use --ca-days 394: ",
     ),
     "a folder that is a file": (
         {"out": "FILE"},
-        "cannot write FILE: Not a directory; choose another folder (example: gpu-scheduler certificates --out other)",
+        "cannot write FILE: Not a directory; ",
     ),
     "a folder with a CA without its key": ({"out": "FOLDER"}, "cannot keep the CA of FOLDER/ca.crt: "),
 }

@@ -139,7 +139,7 @@ async def test_what_cannot_be_read_is_no_success(tmp_path: Path, capsys: Capsys)
     ]
     right, count = printed.err.splitlines()
     assert right.startswith("Warning: ")
-    assert f" namespace ml: HTTP 403: {json.loads(str(FORBIDDEN.body))['message']}; " in right
+    assert f" namespace ml: HTTP 403: {NO_EXEC}; " in right
     assert right.endswith(" (example: kubectl auth can-i create pods --subresource=exec -n ml)")
     assert count.startswith("Warning: 3 of 3 ")
 
