@@ -121,6 +121,74 @@ def test_registry_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
     assert "Cannot read kubeconfig" in reported
 
 
+# A host on which an engine answers this user, and whose registry does not answer.
+HOST: Final = {
+    "system": "Linux",
+    "machine": "x86_64",
+    "python": "3.13.1",
+    "is_debian": True,
+    "port_is_free": True,
+    "programs": [],
+    "memory_mib": 10**6,
+    "disks": [{"path": "/", "free_mib": 10**6, "device": 1}],
+    "engine_answers": True,
+    "engine_denied": False,
+    "engine_root": "/",
+    "engine_free_mib": 10**6,
+    "engine_device": 1,
+    "engine_registry": "http://127.0.0.1:1",
+    "images_built": False,
+    "archives": [],
+    "cluster_runs": False,
+    "cluster_exists": False,
+}
+NO_ROOT: Final = "building the images needs root, which this user cannot become, because this host has no sudo: install"
+
+# Where images come from, what this user needs to be root, what an earlier run has decided; whether the run goes on, and
+# what it says.
+ROOTLESS: dict[str, tuple[str, str, str, bool, str]] = {
+    "no registry": ("auto", "", "", False, f"node_image_source auto), and {NO_ROOT} sudo, run as root, or make it"),
+    "images are to be built": (
+        "build",
+        "",
+        "",
+        False,
+        f"node_image_source is build, and {NO_ROOT} sudo, run as root, or",
+    ),
+    "images were pulled by an earlier run": ("auto", "", "pull", True, ""),
+    "sudo wants a password": ("auto", "password", "", True, "give it (example: make up ARGS=--ask-become-pass)"),
+}
+
+
+@pytest.mark.parametrize("name", ROOTLESS)
+def test_user_of_an_engine_who_cannot_become_root_is_told_before_images_are_built(name: str, tmp_path: Path) -> None:
+    """The right to use Docker is enough where a registry answers; debootstrap and chroot need root."""
+    source, root, decided, passes, said = ROOTLESS[name]
+    if decided:
+        (tmp_path / "node_image_source").write_text(decided)
+    host = {**HOST, "root_by": root}
+    done = preflight({"__preflight_host": host, "node_image_source": source}, tmp_path)
+    reported = " ".join(done.stdout.split()).replace("''", "'")
+
+    assert (done.returncode == 0) is passes, reported
+    assert said in reported
+    assert ("needs root" in reported) is not passes
+
+
+def test_what_a_user_needs_to_be_root_is_asked_of_sudo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without sudo there is no way; with it, it says whether it wants a password."""
+    host_info = load("roles", "preflight", "library", "host_info.py")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = [host_info.root_by()]
+    for status in (0, 1):
+        (tmp_path / "sudo").write_text(f"#!/bin/sh\nexit {status}\n")
+        (tmp_path / "sudo").chmod(0o755)
+        found.append(host_info.root_by())
+
+    assert found == ["", "sudo", "password"]
+
+
 def test_host_without_proc_has_no_memory_to_measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The facts of the host are read on macOS too."""
     host_info = load("roles", "preflight", "library", "host_info.py")

@@ -43,9 +43,12 @@ options:
 author: gpu-scheduler
 """
 
-PROGRAMS = ("sudo", "dockerd", "debootstrap")
+PROGRAMS = ("dockerd", "debootstrap")
 
 MEMINFO = Path("/proc/meminfo")
+
+# Of any version: who has it has built it.
+NODE_IMAGE = "gpu-scheduler/node"
 
 # The engine in one line: its data folder, its mirrors, and its default registry by the API before /v2/.
 ENGINE = "{{.DockerRootDir}}|{{range .RegistryConfig.Mirrors}}{{.}} {{end}}|{{.IndexServerAddress}}"
@@ -61,6 +64,19 @@ def memory_mib() -> int:
     """Return the kernel's own estimate of the memory that is available without swapping; 0 where it is not Linux."""
     lines = MEMINFO.read_text().splitlines() if MEMINFO.exists() else []
     return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def root_by() -> str:
+    """Return what this user needs to be root: nothing, sudo, or a password for it; empty where it cannot be root."""
+    if os.geteuid() == 0:
+        return "nothing"
+    if not shutil.which("sudo"):
+        return ""
+    try:
+        done = subprocess.run(("sudo", "-n", "true"), capture_output=True, timeout=20, check=False)  # noqa: S607
+    except (OSError, subprocess.SubprocessError):
+        return "password"
+    return "password" if done.returncode else "sudo"
 
 
 def port_is_free(port: int) -> bool:
@@ -105,6 +121,7 @@ def engine(cluster: str, *, asked: bool) -> dict[str, Any]:
         "engine_free_mib": place["free_mib"],
         "engine_device": place["device"],
         "engine_registry": registry(mirrors, index),
+        "images_built": bool(root and docker("image", "ls", "--quiet", "--filter", f"reference={NODE_IMAGE}")[1]),
         "cluster_runs": bool(root and docker("ps", *ours)[1]),
         # A stopped engine cannot list its containers, so an existing data folder counts as an existing cluster.
         "cluster_exists": bool(docker("ps", "--all", *ours)[1]) if root else Path("/var/lib/docker").exists(),
@@ -129,9 +146,10 @@ def main() -> None:
         system=platform.system(),
         machine=platform.machine(),
         python=platform.python_version(),
-        is_root=os.geteuid() == 0,
+        root_by=root_by(),
         is_debian=Path("/etc/debian_version").exists(),
         programs=[name for name in (*PROGRAMS, *module.params["programs"]) if shutil.which(name, path=path)],
+        archives=[str(path) for path in Path(module.params["paths"][0]).glob("images/node-*.tar")],
         disks=[disk(path) for path in module.params["paths"]],
         memory_mib=memory_mib(),
         port_is_free=not module.params["port"] or port_is_free(module.params["port"]),
