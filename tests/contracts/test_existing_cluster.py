@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.contracts import roles
+from tests.contracts.cluster_modules import load_module
 from tests.contracts.host import Host, nodes
 from tests.contracts.paths import REACHED
 from tests.contracts.roles import ROOT
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+ACCESS: Final = load_module("roles", "preflight", "library", "cluster_access.py")
 OF_KIND: Final = ("container_engine", "node_image", "kind_cluster")
 EXISTING: Final = ("existing", "aks")
 REGISTRY: Final = "registry.example.com/team"
@@ -169,3 +171,67 @@ def test_kubectl_that_is_missing_is_named(tmp_path: Path) -> None:
     run = Host(tmp_path).play("playbooks/status.yml", "existing", kube_context="prod", kubectl_program=program)
 
     assert "Cluster prod does not answer: check kubectl_program" in run.output
+
+
+SHORT: Final = "gpu-scheduler:dev-1a2b"
+LISTING: Final[dict[str, tuple[list[list[str]], list[str]]]] = {
+    "no nodes were read": ([], []),
+    "no node lists it": ([["docker.io/library/other:1"], []], [SHORT]),
+    "a node lists it": ([[], [SHORT]], []),
+    "a node lists it as container runtimes write it": ([["sha256:0", f"docker.io/library/{SHORT}"]], []),
+}
+
+
+@pytest.mark.parametrize("name", LISTING)
+def test_image_without_a_registry_is_looked_for_on_the_nodes(name: str) -> None:
+    """Nobody serves it under that name, so pods of a node that lacks it wait for ever."""
+    nodes, missing = LISTING[name]
+    bodies = [{"status": {"images": [{"names": names, "sizeBytes": 1}]}} for names in nodes]
+
+    assert ACCESS.unlisted([SHORT], bodies) == missing
+
+
+class Records:
+    """A cluster in which the monitors are recorded, and in which the drivers' record may not be read."""
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """Return a record."""
+        if path.endswith("/driver"):
+            raise ACCESS.ForbiddenError("no")
+        lines = (
+            "v1 Namespace gpu-scheduler-monitor 1\napps/v1 DaemonSet gpu-scheduler-monitor/gpu-scheduler-monitor 2\n"
+        )
+        return {"data": {"objects": lines}} if path == "/api/v1/namespaces/system/configmaps/monitor" else None
+
+
+def test_what_a_role_has_installed_is_read_from_its_record() -> None:
+    """A record that is not there, or that may not be read, names nothing."""
+    records = {"monitor": "monitor", "driver": "driver", "scheduler": "scheduler"}
+
+    found = ACCESS.recorded_daemonsets(Records(), "system", records)
+
+    assert found == {"monitor": ["gpu-scheduler-monitor/gpu-scheduler-monitor"]}
+
+
+# What the user says → the roles that would remove untold what they installed, and the source of the drivers.
+SAID: Final[dict[str, tuple[dict[str, str], list[str], str]]] = {
+    "nothing": ({}, ["monitor", "driver"], "none"),
+    "no monitors": ({"monitor_source": "none"}, [], "none"),
+    "monitors": ({"monitor_source": "nvml"}, ["driver"], "none"),
+    "no claims": ({"monitor_source": "nvml", "isolation": "env"}, [], "none"),
+    "claims, and no word of monitors": ({"isolation": "dra"}, ["monitor", "driver"], "none"),
+    "claims": ({"monitor_source": "nvml", "isolation": "dra"}, [], "nvidia"),
+    "claims without our drivers": ({"monitor_source": "nvml", "isolation": "dra", "driver_source": "none"}, [], "none"),
+}
+
+
+def test_monitors_and_drivers_are_removed_only_by_a_value_that_somebody_has_set() -> None:
+    """What the inventory leaves out is the same as before for a cluster that has neither."""
+    rows = [said for said, _, _ in SAID.values()]
+    names = ("preflight_unsaid_removals", "driver_source", "preflight_monitor_source", "scheduler_isolation")
+    found = values("existing", names, *rows)
+
+    assert {
+        name: (each["preflight_unsaid_removals"], each["driver_source"]) for name, each in zip(SAID, found, strict=True)
+    } == {name: (removals, source) for name, (_, removals, source) in SAID.items()}
+    assert (found[0]["preflight_monitor_source"], found[0]["scheduler_isolation"]) == ("none", "env")

@@ -60,7 +60,13 @@ def test_manifests_are_valid(manifests: list[Manifest]) -> None:
 def test_existing_cluster_gets_the_same_manifests(manifests: list[Manifest], tmp_path: Path) -> None:
     """Both inventories make the same objects of the same inputs."""
     facts = roles.read("inventory", "kind", "group_vars", "all", "facts.yml")
-    differing = ("monitor_source", "monitor_simulated_inventory", "gpu_scheduling_map", "check_tolerations")
+    differing = (
+        "isolation",
+        "monitor_source",
+        "monitor_simulated_inventory",
+        "gpu_scheduling_map",
+        "check_tolerations",
+    )
     given = {name: facts[name] for name in differing}
 
     assert rendered(tmp_path, ROLES, "inventory/existing", **given) == manifests

@@ -189,6 +189,44 @@ def test_what_a_user_needs_to_be_root_is_asked_of_sudo(monkeypatch: pytest.Monke
     assert found == ["", "sudo", "password"]
 
 
+# An existing cluster on which nothing is wrong but what a test adds.
+CLUSTER_FOUND: Final = {
+    "version": "1.36.4",
+    "problems": [],
+    "nodes": [],
+    "node_names": [],
+    "error": "",
+    "unlisted_images": [],
+    "daemonsets": {},
+}
+MONITORS: Final = "gpu-scheduler-monitor/gpu-scheduler-monitor"
+FOUND: dict[str, tuple[dict[str, Any], bool, str]] = {
+    "monitors that the run would remove": (
+        {"daemonsets": {"monitor": [MONITORS]}},
+        False,
+        f"would remove the monitors of the cluster (DaemonSet {MONITORS}), and monitor_source is not set: set it as it",
+    ),
+    "an image that no node has": (
+        {"unlisted_images": ["gpu-scheduler:1"]},
+        True,
+        "Warning: scheduler_image is 'gpu-scheduler:1', which names no registry, and no node lists that image",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_an_existing_cluster_would_lose_or_lacks_is_said(name: str, tmp_path: Path) -> None:
+    """Removing must be said by the user; an image may be held without being listed, so that is a warning."""
+    found, passes, said = FOUND[name]
+    images = {"scheduler_image": "gpu-scheduler:1", "check_image": "registry.example.com/check:1"}
+    values = {**EXISTING, **images, "kubectl_program": "/bin/true", "__preflight_cluster": {**CLUSTER_FOUND, **found}}
+    done = preflight(values, tmp_path / "cache", "existing")
+    reported = " ".join(done.stdout.split()).replace("''", "'")
+
+    assert (done.returncode == 0) is passes, reported
+    assert said in reported
+
+
 def test_host_without_proc_has_no_memory_to_measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The facts of the host are read on macOS too."""
     host_info = load("roles", "preflight", "library", "host_info.py")

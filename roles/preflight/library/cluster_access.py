@@ -65,6 +65,19 @@ options:
     type: list
     elements: str
     default: []
+  images:
+    description: Images that name no registry; those that no node lists are returned.
+    type: list
+    elements: str
+    default: []
+  records:
+    description: ConfigMaps in which roles recorded what they applied, by role; the DaemonSets in them are returned.
+    type: dict
+    default: {}
+  record_namespace:
+    description: The namespace of the records.
+    type: str
+    default: ""
 author: gpu-scheduler
 """
 
@@ -203,6 +216,34 @@ def namespace_problems(cluster: Cluster, namespaces: dict[str, str], existing: l
     return problems
 
 
+def unlisted(images: list[str], nodes: list[Json]) -> list[str]:
+    """Return the images that no node lists. A node lists those that it holds, the 50 largest at most."""
+    listed = {
+        name
+        for node in nodes
+        for image in node.get("status", {}).get("images", [])
+        for name in image.get("names") or []
+    }
+    # Container runtimes write the registry and the folder that a short name stands for.
+    return [image for image in images if nodes and not {image, f"docker.io/library/{image}"} & listed]
+
+
+def recorded_daemonsets(cluster: Cluster, namespace: str, records: dict[str, str]) -> dict[str, list[str]]:
+    """Return the DaemonSets that each role recorded as applied; a role without any is left out."""
+    found = {}
+    for role, name in records.items():
+        try:
+            body = cluster.get(path_of("v1", "ConfigMap", namespace, name)) or {}
+        except ForbiddenError:
+            # Reported as a right that is missing.
+            continue
+        # A line is: apiVersion, kind, namespace and name, uid.
+        lines = [line.split() for line in (body.get("data") or {}).get("objects", "").splitlines()]
+        if sets := [line[2] for line in lines if len(line) > 2 and line[1] == "DaemonSet"]:  # noqa: PLR2004 - see above
+            found[role] = sets
+    return found
+
+
 def few(words: list[str]) -> str:
     """Return the first words, and how many more there are."""
     more = len(words) - MOST_NAMED
@@ -231,10 +272,11 @@ def examine(cluster: Cluster, given: Json) -> Json:
             " gpu-scheduler), or, where it is not gpu-scheduler, set the variables of our namespaces to others."
         )
     try:
-        nodes = [node_facts(body) for body in cluster.items("/api/v1/nodes")] if given["nodes"] else []
+        bodies = list(cluster.items("/api/v1/nodes")) if given["nodes"] else []
     except ForbiddenError:
         # Reported as a right that is missing.
-        nodes = []
+        bodies = []
+    nodes = [node_facts(body) for body in bodies]
     wanted = set(given["nodes"])
     return {
         # Vendors append a build of their own: v1.30.4-gke.1348000
@@ -242,6 +284,8 @@ def examine(cluster: Cluster, given: Json) -> Json:
         "problems": problems,
         "nodes": [node for node in nodes if {node["name"], node["alias"]} & wanted],
         "node_names": [node["name"] for node in nodes],
+        "unlisted_images": unlisted(given["images"], bodies),
+        "daemonsets": recorded_daemonsets(cluster, given["record_namespace"], given["records"]),
         "error": "",
     }
 
@@ -261,6 +305,9 @@ def main() -> None:
             "existing_namespaces": words,
             "cert_manager": {"type": "bool", "default": False},
             "nodes": words,
+            "images": words,
+            "records": {"type": "dict", "default": {}},
+            "record_namespace": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -269,6 +316,7 @@ def main() -> None:
         found = examine(cluster, module.params)
     except ClusterError as error:
         found = {"version": "", "problems": [], "nodes": [], "node_names": [], "error": str(error)}
+        found |= {"unlisted_images": [], "daemonsets": {}}
     module.exit_json(changed=False, **found)
 
 
