@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,12 @@ _Tagged.add_multi_constructor("!", lambda loader, _suffix, node: loader.construc
 def read(*parts: str) -> Any:
     """Return the YAML document of a file in the checkout; None for an empty one."""
     return yaml.load((ROOT.joinpath(*parts)).read_text(), Loader=_Tagged)  # noqa: S506 - a SafeLoader
+
+
+def inventory_variables(inventory: str) -> set[str]:
+    """Return the variables of an inventory, and those that it explains in a comment and leaves to the user."""
+    parts = ("inventory", inventory, "group_vars", "all", "facts.yml")
+    return set(read(*parts)) | set(re.findall(r"(?m)^# (\w+): \w+$", ROOT.joinpath(*parts).read_text()))
 
 
 def defaults(role: str) -> dict[str, Any]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from typing import Final
 
-import yaml
-
 from tests.cluster.existing import page
-from tests.contracts.roles import ROOT
+from tests.contracts.roles import inventory_variables
 
 LONGEST: Final = 150
 VALUES: Final = {"CONTEXT": "kind-it's", "REGISTRY": "localhost:5000/team"}
@@ -33,11 +30,8 @@ def test_every_command_of_the_page_is_a_script_that_bash_can_read() -> None:
 def test_every_value_that_the_page_names_is_an_input_of_the_inventory() -> None:
     """Each `name: value` in the table of values is a variable of inventory/existing."""
     text = page.PAGE.read_text(encoding="utf-8")
-    facts = (ROOT / "inventory/existing/group_vars/all/facts.yml").read_text(encoding="utf-8")
-    # What nobody has set is a comment there.
-    known = yaml.safe_load(facts).keys() | set(re.findall(r"(?m)^# (\w+): \w+$", facts))
     table = text.partition("| your cluster | value |")[2].partition("\n\n")[0]
     named = {part.partition(":")[0] for part in table.split("`")[1::2] if ": " in part}
 
     assert named
-    assert named - known == set()
+    assert named - inventory_variables("existing") == set()
