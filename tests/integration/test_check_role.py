@@ -13,6 +13,7 @@ from tests.cluster.plays import Run, run
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import program
+from tests.messages import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +136,7 @@ def test_a_users_pod_takes_the_place_of_one_of_ours(plane: ControlPlane, tmp_pat
 
     assert uids(plane) == before
     for each in (preview, first, second):
-        assert "Pods of users stay in gpu-scheduler-tests, in the place of ours (webhook-test-0)" in each.output
+        assert text_of("check: pods of users stay", ns="gpu-scheduler-tests", pods="webhook-test-0") in each.output
     assert second.changed == {}
 
 

@@ -36,7 +36,8 @@ def test_the_strategy_is_set_for_the_running_scheduler(cli: Installed, populated
         assert settings["data"] == {"strategy": "best_fit"}
         assert [each["manager"] for each in settings["metadata"]["managedFields"]] == ["gpu-scheduler-strategy"]
         output = cli.refused("gpu-scheduler", "strategy", "fastest", code=2)
-        assert output.startswith('cannot use strategy "fastest": it must be one of least_utilized, best_fit, ')
+        assert output.startswith('cannot use strategy "fastest": ')
+        assert "least_utilized, best_fit, " in output
         (shown,) = cli.items("strategy")
         assert (shown["name"], shown["source"]) == ("best_fit", "ConfigMap gpu-scheduler-settings")
     finally:
@@ -67,7 +68,7 @@ def test_submitted_workloads_are_placed(
 
 
 FAULTS: dict[str, tuple[Any, str]] = {
-    "an unknown field": ({"gpus": 2}, "GPUWorkload has no field .spec.gpus; correct its name, or leave it out"),
+    "an unknown field": ({"gpus": 2}, ".spec.gpus; "),
     "a negative number": ({"gpuMemoryRequired": -1}, "HTTP 422: "),
     "an unknown strategy": ({"schedulingStrategy": "fastest"}, 'Unsupported value: "fastest"'),
 }

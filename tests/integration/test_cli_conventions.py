@@ -54,7 +54,7 @@ def test_expressions_are_kubectls(cli: Installed, populated: Namespace) -> None:
     for template in UNREADABLE:
         cli.run("kubectl", "get", "pods", "-o", f"jsonpath={template}", code=1)
         refusal = cli.refused("gpu-scheduler", "workloads", "-o", f"jsonpath={template}", code=2)
-        assert refusal.startswith("cannot read -o jsonpath=")
+        assert refusal.startswith(f"cannot read -o jsonpath={template}")
         assert "(example: -o jsonpath=" in refusal
 
     columns = f"A:.{NAME},B:{{.spec.nodeName}},C:kind,D:.none"
@@ -66,7 +66,7 @@ def test_expressions_are_kubectls(cli: Installed, populated: Namespace) -> None:
     beyond = ("-o", "custom-columns=A:.spec.containers[5].name")
     cli.run("kubectl", "get", "pods", *beyond, code=1)
     refusal = cli.refused("gpu-scheduler", "nodes", "-o", "custom-columns=A:.models[99]", code=1)
-    assert refusal.startswith('cannot print "A:.models[99]" of -o custom-columns: index 99 is out of range')
+    assert refusal.startswith('cannot print "A:.models[99]" of -o custom-columns: index 99 ')
     for path in (f".{NAME}", f"{{.{NAME}}}", ".spec.nodeName"):
         sorted_by = ("--sort-by", path, "-o", "jsonpath={.items[*].metadata.name}")
         expression = Options(output=Output.JSONPATH, expression=sorted_by[-1][9:], sort_by=path)
@@ -94,9 +94,9 @@ def test_names_and_selectors_choose(cli: Installed, populated: Namespace, worklo
     assert named("workloads", "-l", "agentaflow.gpu/workload=job") == ["pod/job-0"]
     assert named("workloads", "--field-selector", "spec.nodeName=node1") == ["pod/train-0"]
     assert named("workloads", "train-0", "gone", code=1) == ["pod/train-0"]
-    assert "correct the selector" in cli.refused("gpu-scheduler", "nodes", "-l", "a=b=c", code=2)
+    assert "(example: -l app=train)" in cli.refused("gpu-scheduler", "nodes", "-l", "a=b=c", code=2)
     nowhere = cli.refused("gpu-scheduler", "workloads", "-n", "nowhere", code=1)
-    assert nowhere.startswith('cannot list workloads of namespace "nowhere": there is no such namespace; ')
+    assert nowhere.startswith('cannot list workloads of namespace "nowhere": ')
 
 
 @pytest.mark.promise("cli-10")

@@ -14,6 +14,7 @@ from tests.integration.command import start_alone
 from tests.integration.installed import Installed
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.workloads import API
+from tests.messages import says, text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def test_a_new_leader_confirms_what_its_predecessor_did_not(
     place = workloads.namespace
     place.node("node1")
     complaint = me.complaint("gpu-scheduler", "cordon", "node1:0", *REASON, "--timeout", "1s", code=1)
-    assert "cannot tell whether the scheduler obeys the cordons of node node1 yet" in complaint
+    assert text_of("cordon: the scheduler has not answered", node="node1") in complaint
     with start_alone(kinds, tmp_path, "late").serving():
         me.items("cordon", "node1:0", "--reason", "still noisy")
     place.kube.call("DELETE", GPU_NODES)
@@ -101,10 +102,8 @@ def test_a_cordoned_gpu_is_given_to_nobody(place: Namespace, me: Installed) -> N
     place.make(line("mapped", "0=node1:0"))
     place.make(objects.pod("counted", None, objects.reading(), annotations={"agentaflow.gpu/count": "1"}))
     message = place.wait_message("mapped", "GpuCordoned: ")
-    assert f"cannot use GPU 0 of node1: GPU {objects.gpu(0)} is cordoned by {ME} since " in message
-    assert message.endswith(
-        f'"fan noise"; when it may be used again: kubectl gpu-scheduler uncordon node1:{objects.gpu(0)}'
-    )
+    says(message, "GpuCordoned", "GPU 0", objects.gpu(0), ME, '"fan noise"')
+    assert message.endswith(f": kubectl gpu-scheduler uncordon node1:{objects.gpu(0)}")
     eventually("the other is placed", lambda: place.node_of("counted"))
     assert place.read("counted")["metadata"]["annotations"][objects.ASSIGNED] == "1"
 
@@ -161,7 +160,7 @@ def test_a_cordon_outlives_its_node_and_the_scheduler(
     place.kube.delete("/api/v1/nodes/node1")
     place.node("node1")
     place.make(line("anew", "0=node1:0"))
-    assert "all GPUs of the node are cordoned" in place.wait_message("anew", "GpuCordoned: ")
+    says(place.wait_message("anew", "GpuCordoned: "), "GpuCordoned", "node1", ME, '"fan noise"')
 
     me.items("cordon", "node2:1", *REASON, "--until", "3s")
     place.make(line("later", "0=node2:1"))
@@ -197,7 +196,7 @@ def test_a_drain_lists_evicts_and_waits(place: Namespace, me: Installed) -> None
         # A disruption budget counts only pods that run.
         place.finish(name, "Running")
     refused = me.complaint("gpu-scheduler", "drain", "node1:0", *REASON, code=1)
-    assert 'cannot evict "first", "second": no controller makes them anew' in refused
+    assert '"first", "second"' in refused
     budget = {"metadata": {"name": "kept"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}}
     budgets = f"/apis/policy/v1/namespaces/{place.name}/poddisruptionbudgets"
     place.kube.create(budgets, budget)
@@ -205,46 +204,30 @@ def test_a_drain_lists_evicts_and_waits(place: Namespace, me: Installed) -> None
     stayed = me.complaint("gpu-scheduler", "drain", "node1:0", "--force", "--timeout", "2s", code=1)
 
     assert f"{place.name}/second stays for now: " in stayed
-    assert f"{place.name}/second is still there after 2 s" in stayed
+    assert text_of("drain: a pod has not ended in time", pod=f"{place.name}/second", seconds=2) in stayed
     assert place.kube.get(f"{place.pods}/first") is None
     place.kube.delete(f"{budgets}/kept")
     (item,) = me.items("drain", "node1:0", "--force")
-    assert (item["name"], item["outcome"], item["message"]) == (
-        "second",
-        "lost",
-        "it does not come back: no controller makes it anew",
-    )
+    assert (item["name"], item["outcome"]) == ("second", "lost")
     assert place.kube.get(f"{place.pods}/second") is None
     assert place.node_of("elsewhere") == "node1"
-    assert "No pod uses the cordoned GPUs of node1" in me.complaint("gpu-scheduler", "drain", "node1:0", code=0)
+    assert text_of("drain: no pod is found", node="node1") in me.complaint("gpu-scheduler", "drain", "node1:0", code=0)
 
 
 WRONG: Final = {
-    "no such node": (
-        ("cordon", "nowhere", *REASON),
-        'cannot cordon "nowhere": no node, or more than one, has the name',
-    ),
-    "no such device": (
-        ("cordon", "node1:7", *REASON),
-        'cannot cordon "node1:7": node1 has no GPU "7"; its GPUs are 0, 1',
-    ),
-    "no device": (("cordon", "node1:", *REASON), 'cannot cordon "node1:": it must be NODE, NODE:DEVICE or'),
-    "nonsense as a device": (
-        ("cordon", "node1:-1", *REASON),
-        'cannot cordon "node1:-1": it must be NODE, NODE:DEVICE or',
-    ),
-    "an empty reason": (("cordon", "node1", "--reason", " "), 'cannot use --reason " ": it must say why'),
+    "no such node": (("cordon", "nowhere", *REASON), 'cordon "nowhere": no node'),
+    "no such device": (("cordon", "node1:7", *REASON), 'cordon "node1:7": node1 has no GPU "7"'),
+    "no device": (("cordon", "node1:", *REASON), 'cordon "node1:": it must be NODE'),
+    "nonsense as a device": (("cordon", "node1:-1", *REASON), 'cordon "node1:-1": it must be NODE'),
+    "an empty reason": (("cordon", "node1", "--reason", " "), '--reason " "'),
     "an end in the past": (
         ("cordon", "node1", *REASON, "--until", "2020-01-01T00:00:00Z"),
-        'cannot use --until "2020-01-01T00:00:00Z": it must be a duration from now or a future time',
+        '--until "2020-01-01T00:00:00Z"',
     ),
-    "an end without a zone": (("cordon", "node1", *REASON, "--until", "2099-01-01T00:00:00"), "cannot use --until"),
-    "an end that is no time": (("cordon", "node1", *REASON, "--until", "soon"), "cannot use --until"),
-    "a drain without a reason": (
-        ("drain", "node1:0"),
-        'cannot drain "node1:0": it is not cordoned yet, so --reason must',
-    ),
-    "a time-out that is none": (("cordon", "node1", *REASON, "--timeout", "0"), 'cannot use --timeout "0"'),
+    "an end without a zone": (("cordon", "node1", *REASON, "--until", "2099-01-01T00:00:00"), "--until"),
+    "an end that is no time": (("cordon", "node1", *REASON, "--until", "soon"), '--until "soon"'),
+    "a drain without a reason": (("drain", "node1:0"), "--reason"),
+    "a time-out that is none": (("cordon", "node1", *REASON, "--timeout", "0"), '--timeout "0"'),
 }
 
 

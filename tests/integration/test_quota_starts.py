@@ -10,6 +10,7 @@ from tests.integration import limits
 from tests.integration.command import start_alone
 from tests.integration.limits import limit, train
 from tests.integration.namespace import SYSTEM_NAMESPACE
+from tests.messages import says, text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles/gpu-scheduler"
 
+KEPT = text_of("the scheduler keeps the limits before an error").rpartition("}")[2]
+PARTLY_READ = text_of("the scheduler starts with limits that have an error").rpartition("}")[2]
+
 
 @pytest.mark.promise("quota-4", "quota-5")
 def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Namespace, tmp_path: Path) -> None:
@@ -29,16 +33,16 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Na
         assert [limited.placed(f"train-{index}").devices for index in (0, 1)] == ["0,1", "0"]
         limit(limited, command, "devices=2")
         limits.write(limited.kube, f"{limited.name}: devices=many")
-        eventually("the error is logged", lambda: command.logged("the limits before it stay"))
+        eventually("the error is logged", lambda: command.logged(KEPT))
         assert command.metric("gpu_scheduler_limits_faults") == 1
         train(limited, 2)
         limited.wait_message("train-2", "QuotaExceeded: ")
         command.kill()
 
     with start_alone(plane, tmp_path, "limited-1").serving(leads=True) as command:
-        eventually("the error is logged again", lambda: command.logged("the lines that can be read hold"))
+        eventually("the error is logged again", lambda: command.logged(PARTLY_READ))
         train(limited, 3)
-        assert "cannot be read" in limited.wait_message("train-3", "QuotaExceeded: ")
+        says(limited.wait_message("train-3", "QuotaExceeded: "), "QuotaExceeded", limited.name, "gpu-scheduler-limits")
         assert [limited.read(f"train-{index}")["spec"]["nodeName"] for index in (0, 1)] == ["node1", "node2"]
 
         limited.kube.delete(limits.LIMITS)

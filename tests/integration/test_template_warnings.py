@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.pod_controllers import KINDS, THREE, Warned, collection, controller, delete_controllers
 from tests.integration.webhook_process import COLLECTIONS
+from tests.messages import says
 from tests.objects import MAP
 from tests.waiting import eventually
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tests.integration.webhook_process import RegisteredWebhook
     from tests.objects import Object
 
-NO_LINE = "IndexNotInMap: cannot find index 3 in the map: it has lines for 0-2, "
-FEWER = "run fewer replicas, or add a line to the map (example: 3=node1:0)"
 INDEXED: Object = {"completionMode": "Indexed", "completions": 4, "parallelism": 4}
 
 
@@ -41,36 +40,36 @@ def author(calling: Namespace, warned: Warned) -> Iterator[Namespace]:
     delete_controllers(calling.kube)
 
 
-# Kind, its own fields, and how the first warning begins.
-EXPECTED: dict[str, tuple[str, Object, str]] = {
+# Kind, its own fields, and the reason and names in the first warning.
+EXPECTED: dict[str, tuple[str, Object, tuple[str, ...]]] = {
     "StatefulSet": (
         "StatefulSet",
         {"replicas": 5, "ordinals": {"start": 1}},
-        f"{NO_LINE}and the StatefulSet gives 5 pods the indices 1-5, so 3 pods can never be placed; {FEWER}",
+        ("IndexNotInMap", "index 3", "0-2", "StatefulSet", "5 pods", "1-5", "3 pods", "3=node1:0"),
     ),
     "Deployment": (
         "Deployment",
         {"replicas": 4},
-        "NoFreeIndex: cannot place 4 pods at once: the map has 3 lines for them, so 1 pod can never be placed; ",
+        ("NoFreeIndex", "4 pods", "3 lines", "1 pod"),
     ),
     "Deployment that is rolled out by default": (
         "Deployment",
         {"replicas": 3},
-        "NoFreeIndex: cannot roll out a change of the 3 pods of this Deployment: the map has 3 lines for them, and ",
+        ("NoFreeIndex", "3 pods", "Deployment", "3 lines", "strategy.rollingUpdate.maxUnavailable"),
     ),
-    "ReplicaSet": ("ReplicaSet", {"replicas": 4}, "NoFreeIndex: cannot place 4 pods at once: "),
-    "Job": ("Job", INDEXED, NO_LINE),
-    "CronJob": ("CronJob", INDEXED, NO_LINE),
+    "ReplicaSet": ("ReplicaSet", {"replicas": 4}, ("NoFreeIndex", "4 pods")),
+    "Job": ("Job", INDEXED, ("IndexNotInMap", "index 3", "0-2")),
+    "CronJob": ("CronJob", INDEXED, ("IndexNotInMap", "index 3", "0-2")),
 }
 
 
 @pytest.mark.promise("warn-1", "warn-2")
-@pytest.mark.parametrize(("kind", "spec", "start"), EXPECTED.values(), ids=EXPECTED)
-def test_more_pods_than_lines_are_warned_of(author: Namespace, kind: str, spec: Object, start: str) -> None:
+@pytest.mark.parametrize(("kind", "spec", "said"), EXPECTED.values(), ids=EXPECTED)
+def test_more_pods_than_lines_are_warned_of(author: Namespace, kind: str, spec: Object, said: tuple[str, ...]) -> None:
     """In the answer to the creation, which `kubectl` prints. The object is stored as its author wrote it."""
     (warning,) = author.kube.create_with_warnings(collection(author.name, kind), controller(kind, **spec))
 
-    assert warning.startswith(start)
+    says(warning, *said)
     stored = _stored(author, kind)
     job = stored["spec"]["jobTemplate"] if kind == "CronJob" else stored
     assert job["spec"]["template"]["metadata"]["annotations"] == {MAP: THREE}
@@ -86,10 +85,9 @@ def test_a_change_is_warned_of(author: Namespace, operator: Installed) -> None:
     words = ("patch", "statefulset", "train", "-n", author.name, "--type=merge", "-p", '{"spec": {"replicas": 4}}')
     output = operator.run("bash", "-c", f"kubectl {' '.join(map(_quoted, words))} 2>&1")
 
-    assert output.splitlines() == [
-        f"Warning: {NO_LINE}and the StatefulSet gives 4 pods the indices 0-3, so 1 pod can never be placed; {FEWER}",
-        "statefulset.apps/train patched",
-    ]
+    warning, done = output.splitlines()
+    says(warning.removeprefix("Warning: "), "IndexNotInMap", "index 3", "0-2", "4 pods", "0-3", "1 pod")
+    assert done == "statefulset.apps/train patched"
     assert _stored(author, "StatefulSet")["spec"]["replicas"] == 4
 
 

@@ -12,6 +12,7 @@ from tests.integration.accounts import RBAC, allow_everywhere, rights
 from tests.integration.installed import Installed, pods_of
 from tests.integration.kubelet import NO_CAT, Kubelet
 from tests.integration.policies import allow_use
+from tests.messages import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
 
 READ: Final = ["cat", "/proc/1/environ"]
+HELD: Final = "verify: a GPU is held twice"
 OBSERVER: Final = {"agentaflow.gpu/observer": "true"}
 
 
@@ -135,12 +137,12 @@ FORGED: Final = {
         _another_literal,
         {"forged-0/main": "the ledger holds 3; wrong devices; its spec says CUDA_VISIBLE_DEVICES=3"},
     ),
-    "a node that is not the line's": (_another_node, {"moved-0/main": "wrong node instead of node3"}),
+    "a node that is not the line's": (_another_node, {"moved-0/main": text_of("verify: another node", node="node3")}),
     "two pods that hold one GPU": (
         _held_twice,
         {
-            "late-0/main": "GPU 1 of node1 is also held by {0}/train-0",
-            "train-0/main": "GPU 1 of node1 is also held by {0}/late-0",
+            "late-0/main": text_of(HELD, gpu=1, node="node1", pod="{0}/train-0"),
+            "train-0/main": text_of(HELD, gpu=1, node="node1", pod="{0}/late-0"),
         },
     ),
 }
@@ -176,9 +178,9 @@ def test_what_cannot_be_read_is_unseen(cli: Installed, populated: Namespace, kub
     found = verdicts(cli, "train-0", "train-1", "late-0", code=3)
 
     assert found == {
-        "late-0/main": ("unseen", "its pod has no node"),
-        "train-0/main": ("unseen", "it has no program cat"),
-        "train-1/main": ("unseen", "it does not run (ErrImagePull)"),
+        "late-0/main": ("unseen", text_of("verify: the pod has no node")),
+        "train-0/main": ("unseen", text_of("verify: the container has no cat")),
+        "train-1/main": ("unseen", text_of("verify: the container does not run", why="ErrImagePull")),
     }
 
 
@@ -218,7 +220,7 @@ def test_a_missing_right_is_named(
 
     found, complaint = verdicts(user, code=3), user.complaint("gpu-scheduler", "verify", "-o", "name", code=3)
 
-    assert found == dict.fromkeys(("train-0/main", "train-1/main"), ("unseen", "you may not exec into it (HTTP 403)"))
+    assert found == dict.fromkeys(("train-0/main", "train-1/main"), ("unseen", text_of("verify: no right to exec")))
     assert refusal in complaint
-    assert "ask for the rights get and create on pods/exec" in complaint
+    assert "get and create on pods/exec" in complaint
     assert kubelet.asked == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.webhook_process import RegisteredWebhook
-from tests.messages import says
+from tests.messages import says, text_of
 from tests.objects import pod, pod_template
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ def test_a_pod_of_the_same_name_is_reported_and_unchanged(controller: Command, w
     workloads.namespace.make(pod("train-0", scheduler="another"))
     workloads.place("train")
     reported = workloads.wait("train", "Pending", "RequestInvalid")
-    assert "a pod of that name is there, and it is not this workload's" in reported["message"]
+    taken = f"{workloads.namespace.name}/train-0"
+    assert reported["message"] == text_of("another pod has the name of a GPUWorkload's", pod=taken)
     assert reported["conditions"][0]["reason"] == "RequestInvalid"
     assert "ownerReferences" not in workloads.namespace.read("train-0")["metadata"]
 
@@ -55,7 +56,8 @@ def test_a_template_cannot_preset_its_node(controller: Command, workloads: Workl
     body = pod_template()
     body["spec"]["nodeName"] = "node1"
     workloads.place("settled", body)
-    assert "cannot create the pod on node node1" in workloads.wait("settled", "Pending", "RequestInvalid")["message"]
+    reported = workloads.wait("settled", "Pending", "RequestInvalid")
+    assert reported["message"] == text_of("a pod is created on a node", node="node1")
 
     body = pod_template()
     body["spec"]["schedulerName"] = "another"

@@ -13,6 +13,7 @@ from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.webhook.job_review import COPIED_ANNOTATIONS, Job, Replicas, cautions, job_key_cautions, review_job
 from gpu_scheduler.webhook.review import AddOp, Admit, Deny, review_pod
+from tests.messages import text_of
 from unit_tests.core.build import container, own
 
 US = "gpu-scheduler"
@@ -155,7 +156,8 @@ def test_the_log_names_the_job_and_the_types() -> None:
     verdict = review_job(replace(job(COUNT, replicas("Master"), replicas("Wor\nker")), name="tr\x1bain"), US)
 
     assert isinstance(verdict, Admit)
-    assert verdict.log == r'Handing the annotations of PyTorchJob "tr\x1bain" to "Master, Wor\nker"'
+    expected = text_of("webhook: a job's annotations", job=r'PyTorchJob "tr\x1bain"', types=r'"Master, Wor\nker"')
+    assert verdict.log == expected
 
 
 @pytest.mark.promise("job-1")
@@ -236,14 +238,8 @@ def test_annotations_that_no_template_gets_are_reported() -> None:
     (index,) = cautions(job({**COUNT, names.INDEX: "0"}), None, US)
     (unused,) = cautions(job({names.STRATEGY: "priority", names.PRIORITY: "10"}), None, US)
 
-    assert index == (
-        "annotation agentaflow.gpu/index of a job reaches no replica, because each needs an index of its own; "
-        "write it into the template of a type that runs once"
-    )
-    assert unused == (
-        "no replica of this job is placed by gpu-scheduler: each names another scheduler, or asks for no GPU; "
-        'write a map or a count (annotation agentaflow.gpu/count, example: "1")'
-    )
+    assert index == text_of("webhook: a job has an index")
+    assert unused == text_of("webhook: a job whose replicas are not placed")
     assert cautions(job({"note": "mine"}), None, US) == ()
 
 

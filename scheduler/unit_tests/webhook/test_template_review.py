@@ -184,8 +184,7 @@ def test_annotations_of_the_controller_itself_reach_no_pod(own_annotations: dict
 
     (caution,) = template_cautions(PodTemplate("Deployment", text(own_annotations), given), ())
 
-    where = "write it into the annotations of its pod template"
-    assert caution == f"annotation {named} of the Deployment itself reaches no pod; {where}"
+    assert caution == text_of("webhook: an annotation that reaches no pod", key=named, kind="Deployment")
 
 
 def test_few_pods_of_a_template_are_reviewed() -> None:

@@ -15,6 +15,7 @@ from tests import source_page
 from tests.cluster.clusters import HOME, TESTS, Cluster, Json, run_playbook
 from tests.cluster.usage.reader import Reader
 from tests.cluster.verify import system
+from tests.messages import text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_the_complete_setup_guide(cluster: Cluster, reader: Reader) -> None:
     assert done.returncode == 0, done.stdout
     # Ansible folds long messages.
     output = " ".join(done.stdout.split())
-    assert f"Pods of users stay in {TESTS}, in the place of ours ({', '.join(GUIDE)})" in output
+    assert text_of("check: pods of users stay", ns=TESTS, pods=", ".join(GUIDE)) in output
     assert uids(cluster) == before
     report = (HOME / "evidence" / "validation-report.md").read_text()
     for name, placement in GUIDE.items():

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.clusters import TESTS, Cluster
 from tests.cluster.verify.pods import bound, held_twice, runs, selected, waits
+from tests.messages import says
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def test_a_statefulset_starts_when_all_its_lines_can_be_had(
     start = {"agentaflow.gpu/start": "together"}
     make_workload("StatefulSet", "gang", LINES, replicas=3, serviceName="gang", annotations=start)
     reported = eventually("its first pod waits", partial(waits, cluster, "gang-0", "GpuHeld"))["message"]
-    assert f"cannot start together, because of index 2: GPU 90 of node3 is held by {TESTS}/holder-0" in reported
+    says(reported, "GpuHeld", "index 2", "GPU 90", "node3", f"{TESTS}/holder-0")
 
     cluster.kubectl("delete", "pod", "-n", TESTS, "holder-0", "--now", "--wait=false")
     eventually("its first pod is bound", partial(bound, cluster, "gang-0"))

@@ -14,6 +14,7 @@ import pytest
 from tests.cluster.clusters import ROOT, TESTS, Cluster
 from tests.cluster.verify.pods import runs, waits
 from tests.cluster.verify.test_placement import EXPECTED
+from tests.messages import text_of
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_forged_pods_differ(cluster: Cluster, make_pod: MakePod, verify: Verify)
     found = {each["name"]: each for each in verify("elsewhere-0", "other-env-0", "-n", TESTS, code=1)}
 
     assert {name: each["verdict"] for name, each in found.items()} == dict.fromkeys(found, "differs")
-    assert found["elsewhere-0"]["why"] == "wrong node instead of node9"
+    assert found["elsewhere-0"]["why"] == text_of("verify: another node", node="node9")
     assert (found["elsewhere-0"]["node"], found["elsewhere-0"]["actual"]["visibleDevices"]) == ("node2", "47")
     assert found["other-env-0"]["why"] == "wrong devices"
     assert found["other-env-0"]["expected"]["visibleDevices"] == "47"
