@@ -11,6 +11,7 @@ from tests.integration.barrier import settle
 from tests.integration.command import start_alone
 from tests.integration.webhook_process import RegisteredWebhook
 from tests.integration.workloads import example, waits
+from tests.messages import text_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def test_a_failed_pod_is_followed_by_as_many_as_are_allowed(controller: Command,
         workloads.set_status(f"train-{number}", phase="Failed", containerStatuses=ended(3, reason="Error"))
     reported = workloads.wait("train", "Failed", "Error")
 
-    assert reported["message"].startswith("Error: container main ended with exit code 3; see kubectl logs -n orders-")
+    ended_by = text_of("a container ended with an error", container="main", code=3)
+    assert reported["message"].startswith(f"Error: {ended_by}; see kubectl logs -n orders-")
     assert (reported["attempts"], reported["podName"], reported["node"]) == (2, "train-1", "node1")
     assert workloads.pods() == ["train-0", "train-1"]
 

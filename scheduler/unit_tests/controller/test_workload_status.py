@@ -194,7 +194,7 @@ def test_a_workload_that_waits_again_has_no_place() -> None:
 CONDITIONS = {
     "its pod has no condition yet": (
         (),
-        ("False", "Waiting", "the scheduler has not tried its pod yet"),
+        ("False", "Waiting", text_of("the scheduler has not tried a pod yet")),
         ("False", "Pending", ""),
     ),
     "it waits for a GPU": (
