@@ -23,6 +23,7 @@ from tests import messages
 from tests.contracts.dry_namespace import AT, NAME, DryNamespace
 from tests.integration.test_feasibility import CASES
 from tests.objects import gpu
+from tests.pages.reasons import CLAIM
 from unit_tests.core.build import (
     KEEP,
     POLICY,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
     from tests.integration.feasibility_case import Case
 
-OWN_CLAIM: Final = "gpu-scheduler-c3f4aec860cdf1f93eb7fd826cf750e5"
 WHILE_BINDING: Final = {
     "a pod waits after its kubelet has rejected the last pods of its workload",
     "a claim that waits for its first consumer gets the node, and the pod waits for its volume",
@@ -55,7 +55,7 @@ KNOWN: Final = nodes(WITH_GPU)
 
 
 def _table(name: str) -> str:
-    return messages.text_of(name, ns=NAME, since=AT, claim=OWN_CLAIM)
+    return messages.text_of(name, ns=NAME, since=AT, claim=CLAIM)
 
 
 def _cause(message: str) -> str:
@@ -105,7 +105,7 @@ def _of_own_claim(*claims: AllocatedClaim) -> str:
 UNCOUNTED: Final = nodes(Node("node1", allocatable=ROOM))
 READING: Final = replace(POLICY, reads_claims=True)
 UNREAD: Final = AllocatedClaim(NAME, "mine", "1", unread="spec.devices.constraints is not read")
-QUOTA: Final = f'HTTP 403: resourceclaims.resource.k8s.io "{OWN_CLAIM}" is forbidden: exceeded quota'
+QUOTA: Final = f'HTTP 403: resourceclaims.resource.k8s.io "{CLAIM}" is forbidden: exceeded quota'
 WITHOUT_A_ROW: Final[dict[str, Callable[[], str]]] = {
     "a pod brings a ResourceClaim that is not that of its line": lambda: _decided(
         _isolated(resource_claims=("gpu-scheduler-mine",)), ledger(known=KNOWN), KNOWN

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "ml"
 SINCE: Final = "2026-11-25T10:00:00Z"
+CLAIM: Final = "gpu-scheduler-c3f4aec860cdf1f93eb7fd826cf750e5"
 OF_A_PLUGIN: Final = {
     "a held GPU": "a pod that names a device waits for a pod with one of the device plugin",
     "too few GPUs": "devices of the device plugin are counted",
@@ -24,7 +25,7 @@ def pages() -> Iterator[Page]:
     """Yield both pages; docs/reasons.md has a part for each reason."""
     parts: dict[str, list[str]] = {}
     for name in messages.SHOWN:
-        text = messages.text_of(name, ns=NAMESPACE, since=SINCE)
+        text = messages.text_of(name, ns=NAMESPACE, since=SINCE, claim=CLAIM)
         parts.setdefault(text.partition(":")[0], []).append(text)
     yield _page("docs/reasons.md", parts)
     of_a_plugin = {part: [messages.text_of(name, ns="default")] for part, name in OF_A_PLUGIN.items()}
