@@ -18,6 +18,7 @@ from gpu_scheduler.settings import (
     WebhookSettings,
     read_settings,
 )
+from tests.messages import text_of
 
 COMMANDS = [
     pytest.param(scheduler_run, RunSettings, "run_scheduler", id="run"),
@@ -57,9 +58,9 @@ def refusal(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], kind: ty
     return str(caught.value)
 
 
-DURATION = "must be a positive Go duration"
+DURATION = text_of("setting: a duration")
 STRATEGIES = "must be one of least_utilized, best_fit, priority, round_robin"
-GOAL = "must be a percentage, 0 to 100: GPUs that are busier get no pod by strategy"
+GOAL = text_of("setting: a percentage")
 
 
 @pytest.mark.parametrize(
@@ -73,13 +74,13 @@ GOAL = "must be a percentage, 0 to 100: GPUs that are busier get no pod by strat
         ("SCHEDULING_STRATEGY", "fastest", STRATEGIES, "least_utilized"),
         ("GPU_UTILIZATION_GOAL", "101", GOAL, "80"),
         ("GPU_UTILIZATION_GOAL", "most", GOAL, "80"),
-        ("SCHEDULER_NAME", "My One", "must be a DNS subdomain, the schedulerName that our pods carry", "gpu-scheduler"),
+        ("SCHEDULER_NAME", "My One", text_of("setting: a schedulerName"), "gpu-scheduler"),
         ("HTTP_PORT", "99999", "must be a TCP port, 0 to 65535", "8080"),
         ("HTTP_PORT", "-1", "must be a TCP port, 0 to 65535", "8080"),
         (
             "DEBUG_ENDPOINTS",
             "yes",
-            "must be true or false: whether /debug/ledger lists which pod holds which device",
+            text_of("setting: debug endpoints"),
             "true",
         ),
     ],
@@ -112,10 +113,8 @@ def test_lease_times_have_to_nest(monkeypatch: pytest.MonkeyPatch, retry: str, r
     sentence = refusal(monkeypatch, {"RETRY_PERIOD": retry, "RENEW_DEADLINE": renew, "LEASE_DURATION": duration})
 
     assert sentence.startswith("cannot use RETRY_PERIOD, RENEW_DEADLINE, LEASE_DURATION ")
-    assert sentence.endswith(
-        "1.5 x retry < renew and renew + 1s <= lease must hold "
-        "(example: RETRY_PERIOD=2s RENEW_DEADLINE=10s LEASE_DURATION=15s)"
-    )
+    assert "1.5 x retry < renew and renew + 1s <= lease" in sentence
+    assert sentence.endswith("(example: RETRY_PERIOD=2s RENEW_DEADLINE=10s LEASE_DURATION=15s)")
 
 
 @pytest.mark.parametrize(
@@ -154,10 +153,10 @@ def test_the_interval_must_leave_time_to_report_a_conflict(monkeypatch: pytest.M
     monkeypatch.setenv("SCHEDULING_INTERVAL", "20s")
     assert read_settings(RunSettings).scheduling_interval == 20
 
-    assert refusal(monkeypatch, {"SCHEDULING_INTERVAL": "20001ms"}) == (
-        'cannot use SCHEDULING_INTERVAL "20.001s": it must be at most 20s, '
-        "so that a GPU that is held twice is reported within 30 s (example: SCHEDULING_INTERVAL=5s)"
-    )
+    sentence = refusal(monkeypatch, {"SCHEDULING_INTERVAL": "20001ms"})
+    assert sentence.startswith('cannot use SCHEDULING_INTERVAL "20.001s": ')
+    assert " 20s, " in sentence
+    assert sentence.endswith("(example: SCHEDULING_INTERVAL=5s)")
 
 
 def test_every_bad_value_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +203,9 @@ def test_there_is_no_journal_unless_a_file_is_named(monkeypatch: pytest.MonkeyPa
 
 def test_a_monitor_must_know_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """NODE_NAME has no default; all other settings have one."""
-    assert refusal(monkeypatch, {}, MonitorSettings) == (
-        'cannot use NODE_NAME "": must be the name of the node that this process runs on (example: NODE_NAME=node1)'
-    )
+    sentence = refusal(monkeypatch, {}, MonitorSettings)
+    assert sentence.startswith('cannot use NODE_NAME "": ')
+    assert sentence.endswith(" (example: NODE_NAME=node1)")
 
     monkeypatch.setenv("NODE_NAME", "node1")
     monitor = read_settings(MonitorSettings)
