@@ -160,10 +160,10 @@ def without(name: str) -> dict[str, bytes]:
 
 
 REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
-    "an empty Secret": ({}, "cannot read the CA in Secret gpu-scheduler-webhook-ca: 'tls.crt'; run `make up"),
-    "no key": (without("tls.key"), "cannot read the CA in Secret gpu-scheduler-webhook-ca: 'tls.key'; run `make up"),
-    "no CA to trust": (without("ca.crt"), "cannot read the CA in Secret gpu-scheduler-webhook-ca: "),
-    "a key in words": ({**CA.secret(), "tls.key": b"secret"}, "cannot read the CA in Secret gpu-scheduler-webhook-ca"),
+    "an empty Secret": ({}, f"{text_of('certificates: the CA cannot be read')} 'tls.crt'; run `make up"),
+    "no key": (without("tls.key"), f"{text_of('certificates: the CA cannot be read')} 'tls.key'; run `make up"),
+    "no CA to trust": (without("ca.crt"), text_of("certificates: the CA cannot be read")),
+    "a key in words": ({**CA.secret(), "tls.key": b"secret"}, text_of("certificates: the CA cannot be read")),
     "the key of another": (
         {**CA.secret(), "tls.key": pem_of(OTHER.key)},
         "cannot sign: tls.key of Secret gpu-scheduler-webhook-ca is not the key of its tls.crt; run `make up",

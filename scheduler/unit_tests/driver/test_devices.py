@@ -12,12 +12,13 @@ from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.driver.devices import OwnDevice, Published, published
 from gpu_scheduler.driver.objects import read_own_node
 from tests import objects
+from tests.messages import text_of
 
 if TYPE_CHECKING:
     from tests.objects import Object
 
-HAS_NO_UUID = "GPU 1 has no UUID, by which containers would see it"
-IS_DIVIDED = "GPU 1 is divided into MIG devices, which claims cannot name"
+HAS_NO_UUID = text_of("driver: a GPU without a UUID", gpu=1)
+IS_DIVIDED = text_of("driver: a divided GPU", gpu=1)
 
 
 def node(*devices: Object, **metadata: Any) -> bytes:

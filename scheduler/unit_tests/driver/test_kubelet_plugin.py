@@ -12,6 +12,7 @@ import pytest
 from gpu_scheduler.driver import kubelet_api as api
 from gpu_scheduler.driver.kubelet_plugin import KubeletPlugin, SocketError
 from gpu_scheduler.driver.preparing import HandedDevice, PrepareError, PrepareFailure
+from tests.messages import text_of
 from tests.waiting import limit
 from unit_tests.driver.parts import call, short_folder, sockets
 from unit_tests.kube.server import until
@@ -109,7 +110,7 @@ async def test_the_kubelet_registers_the_driver(kubelet_dir: Path) -> None:
             ["v1.DRAPlugin"],
         )
         assert info.endpoint == str(kubelet_dir / "plugins" / "gpu.agentaflow.io" / "dra.sock")
-        assert plugin.problem == "the kubelet has not registered the driver yet"
+        assert plugin.problem == text_of("driver: not registered")
         await notify(kubelet_dir, plugin_registered=False, error="the version is wrong")
         assert plugin.problem == "the kubelet does not register the driver: the version is wrong"
         await notify(kubelet_dir, plugin_registered=True)

@@ -19,6 +19,7 @@ from gpu_scheduler.driver.ports import CdiError
 from gpu_scheduler.driver.publisher import NotKnownError, Publisher, WriteError
 from gpu_scheduler.kube.http.client import ApiResponse, NoResponseError
 from tests import objects
+from tests.messages import text_of
 from unit_tests.driver.parts import DRIVER, NODE, NamedCdi
 from unit_tests.kube.server import until
 from unit_tests.virtual import settle
@@ -244,7 +245,7 @@ async def test_why_a_device_is_withheld_is_logged_once(caplog: pytest.LogCapture
 
     assert at.pool() == [(1, 1, 1)]
     (logged,) = [record for record in caplog.records if "Not all devices are published" in record.message]
-    assert vars(logged)["why"] == "GPU 1 has no UUID, by which containers would see it"
+    assert vars(logged)["why"] == text_of("driver: a GPU without a UUID", gpu=1)
 
 
 async def test_devices_are_declared_before_they_are_published() -> None:

@@ -20,6 +20,7 @@ from gpu_scheduler.process import http_server
 from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import DriverSettings
 from tests import objects
+from tests.messages import text_of
 from unit_tests.driver.parts import NODE, call, claim, own, result, short_folder, sockets
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
 from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
@@ -119,7 +120,7 @@ async def test_a_node_is_published_and_its_claims_are_prepared(folder: Path, mon
     async with driving(settings(folder)) as (server, driver, url):
         await until(lambda: driver.publisher.problem is None)
         status, text = await ask(f"{url}/readyz")
-        assert (status, "kubelet failed: the kubelet has not registered the driver yet" in text) == (503, True)
+        assert (status, f"kubelet failed: {text_of('driver: not registered')}" in text) == (503, True)
         assert 'gpu_scheduler_driver_registered{node="node1"} 0.0' in (await ask(f"{url}/metrics"))[1]
         await register(folder)
         assert await ask(f"{url}/readyz") == (200, "ok")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_scheduler.kube.http.connection import Connection, HttpReply
+from tests.messages import text_of
 from unit_tests import virtual
 from unit_tests.kube.peers import CREATED, LARGE, ServerConnection, answer_all, answering, pooled, post, schemes
 from unit_tests.kube.server import until
@@ -71,12 +72,12 @@ async def test_a_long_response_is_read_whole(scheme: str) -> None:
 
 
 UNFIT = {
-    "closes": ((), "the server closed the connection"),
-    "closes within its response": ((CREATED[:-1],), "the server closed the connection"),
-    "uses another protocol": ((b"SSH-2.0-OpenSSH_9.6\r\n",), "the answer is not HTTP"),
+    "closes": ((), text_of("connection: closed by the server")),
+    "closes within its response": ((CREATED[:-1],), text_of("connection: closed by the server")),
+    "uses another protocol": ((b"SSH-2.0-OpenSSH_9.6\r\n",), text_of("connection: no HTTP")),
     "switches protocols": (
         (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",),
-        "the answer is not HTTP",
+        text_of("connection: no HTTP"),
     ),
     "gives two lengths": ((b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",), "is not HTTP"),
 }

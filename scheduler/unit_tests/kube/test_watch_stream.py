@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpu_scheduler.kube.http import watch_stream as module
 from gpu_scheduler.kube.http.connection import HttpReply
 from gpu_scheduler.kube.http.watch_stream import WatchStream
+from tests.messages import text_of
 from unit_tests import virtual
 from unit_tests.kube.peers import (
     CREATED,
@@ -125,9 +126,9 @@ async def test_a_stream_ends_where_the_server_ends_it(scheme: str, raw: tuple[by
 
 
 CUTS = {
-    "between chunks": (b"", "the server closed the connection"),
-    "in a chunk": (b"5\r\nab", "the server closed the connection"),
-    "by invalid bytes": (b"?\r\n", "the answer is not HTTP"),
+    "between chunks": (b"", text_of("connection: closed by the server")),
+    "in a chunk": (b"5\r\nab", text_of("connection: closed by the server")),
+    "by invalid bytes": (b"?\r\n", text_of("connection: no HTTP")),
 }
 
 
@@ -161,7 +162,7 @@ async def test_a_connection_closed_before_the_request_is_reported() -> None:
 
     async with pooled(script) as (_, connections), connections.stream(0.0) as stream:
         await until(lambda: not stream.usable)
-        with pytest.raises(ConnectionResetError, match="the server closed the connection"):
+        with pytest.raises(ConnectionResetError, match=text_of("connection: closed by the server")):
             await stream.begin(WATCH)
 
 

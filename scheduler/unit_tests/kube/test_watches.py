@@ -11,6 +11,7 @@ from gpu_scheduler.kube.config.client_config import ClientConfig
 from gpu_scheduler.kube.config.kubeconfig import ConfigLoader
 from gpu_scheduler.kube.http import client as module
 from gpu_scheduler.kube.http.client import ApiClient, ApiResponse, NoResponseError
+from tests.messages import text_of
 from unit_tests.kube.peers import END, HEAD, ServerConnection, answering, chunk, serving, serving_client
 from unit_tests.kube.server import Reply, Watch, connected, until
 
@@ -133,7 +134,7 @@ async def test_a_cut_watch_is_an_error() -> None:
         await connection.send(HEAD + chunk(b"{}\n"))
 
     async with serving_client(script) as (_, api):
-        with pytest.raises(NoResponseError, match=f"^watch {PATH}: the server closed the connection$"):
+        with pytest.raises(NoResponseError, match=f"^watch {PATH}: {text_of('connection: closed by the server')}$"):
             await read_watch(api)
 
 
