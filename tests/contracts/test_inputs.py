@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 preflight = load("roles", "preflight", "filter_plugins", "preflight.py")
 pod_options = load("roles", "preflight", "filter_plugins", "pod_options.py")
+inputs = load("plugins", "action", "check_inputs.py")
 
 CASES = [
     pytest.param(name, *reported, id=f"{name}: {case}")
@@ -40,7 +41,8 @@ def problems(values: dict[str, Any]) -> list[str]:
     facts["kube_context"] = f"kind-{values.get('cluster_name', facts['cluster_name'])}"
     given = facts | values
     reported: list[str] = preflight.preflight_problems(given) + pod_options.pod_option_problems(given)
-    return reported
+    wiring = roles.read("inventory", "wiring.yml")
+    return [*reported, *inputs.problems_of(inputs.specifications(), wiring | given, wiring, lambda value: value)]
 
 
 @pytest.mark.parametrize(("name", "values", "rule"), CASES)
@@ -80,7 +82,7 @@ def test_every_variable_reaches_preflight(inventory: str) -> None:
     reported = " ".join(done.stdout.split())
 
     assert done.returncode != 0
-    assert "The inventory needs a look:" in reported
+    assert "Nothing was changed. The inputs need a look:" in reported
     assert [name for name in WRONG if f"{name} is " not in reported and name != "cluster_provider"] == []
     assert "changed=0" in reported
 

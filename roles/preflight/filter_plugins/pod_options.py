@@ -24,7 +24,6 @@ OPTIONS: Final = (
     "resources",
 )
 ROLES: Final = ("scheduler", "webhook", "controller", "monitor", "driver", "certificates")
-FLAGS: Final = ("openshift", "webhook_host_network")
 PORTS: Final = ("webhook_port", "webhook_http_port")
 LOWEST_PORT: Final = 1024
 HIGHEST_PORT: Final = 65535
@@ -160,13 +159,6 @@ def check_tolerations(given: Given) -> Iterator[str]:
     yield from _tolerations("check_tolerations", given["check_tolerations"])
 
 
-def flags(given: Given) -> Iterator[str]:
-    """Switches; text as the command line gives them."""
-    for name in FLAGS:
-        if str(given[name]).lower() not in ("true", "false"):
-            yield f"{name} is '{given[name]}': set it to true or false."
-
-
 def webhook_ports(given: Given) -> Iterator[str]:
     """The ports of the webhook's container; numbers, or their digits as the command line gives them."""
     example = "(example: 8443)"
@@ -190,7 +182,7 @@ def webhook_ports(given: Given) -> Iterator[str]:
             )
 
 
-CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (pod_options, check_tolerations, flags, webhook_ports)
+CHECKS: Final[tuple[Callable[[Given], Iterator[str]], ...]] = (pod_options, check_tolerations, webhook_ports)
 
 
 def pod_option_problems(given: Given) -> list[str]:
