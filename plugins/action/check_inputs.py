@@ -33,8 +33,10 @@ sys.path.append(str(CHECKOUT / "roles" / "preflight" / "filter_plugins"))
 preflight: Final = importlib.import_module("preflight")
 pod_options: Final = importlib.import_module("pod_options")
 
-SPECIAL_TAGS: Final = frozenset({"all", "tagged", "untagged", "always", "never"})
-"""Tags that Ansible itself knows."""
+OF_MOLECULE: Final = frozenset({"notest", "molecule-notest", "molecule-idempotence-notest"})
+"""Tags that Molecule skips in every play that it runs."""
+SPECIAL_TAGS: Final = frozenset({"all", "tagged", "untagged", "always", "never"}) | OF_MOLECULE
+"""Tags that mean something though no task has them; the others are Ansible's own."""
 TYPES: Final[Json] = {"str": str, "path": str, "list": list, "dict": dict}
 """What the validator also makes of other types, but the roles use as it is given."""
 MOST: Final = 2**31 - 1

@@ -50,7 +50,8 @@ class CallbackModule(Default):  # type: ignore[misc]  # its base is untyped
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Note the roles of the play."""
         super().v2_playbook_on_play_start(play)
-        self._roles = [role.get_name() for role in play.get_roles()]
+        # A play may import a part of a role before the role.
+        self._roles = list(dict.fromkeys(role.get_name() for role in play.get_roles()))
         self._role, self._began = "", time.monotonic()
 
     def _task_start(self, task: Any, prefix: str | None = None) -> None:

@@ -45,4 +45,10 @@ def options(role: str) -> dict[str, dict[str, Any]]:
 def play_roles() -> dict[str, list[str]]:
     """Return role → tags of the main play, in its order."""
     (play,) = read("playbooks", "site.yml")
-    return {entry["role"]: entry["tags"] for entry in play["roles"]}
+    return {name: entry["tags"] for name, entry in imported_roles(play)}
+
+
+def imported_roles(play: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return each role that the play imports as a whole, with the task that imports it."""
+    tasks = [(task.get("ansible.builtin.import_role", {}), task) for task in play["tasks"]]
+    return [(role["name"], task) for role, task in tasks if role and "tasks_from" not in role]

@@ -188,7 +188,7 @@ def test_wired_input_is_named_as_the_user_knows_it() -> None:
 def test_each_playbook_that_changes_something_begins_with_the_check(playbook: str) -> None:
     """Whatever the tags."""
     (play,) = roles.read(playbook)
-    first = (play.get("pre_tasks") or play["tasks"])[0]
+    first = play["tasks"][0]
     checks = first.get("ansible.builtin.import_role") == {"name": "preflight", "tasks_from": "inputs"}
 
     assert checks is (playbook != "playbooks/status.yml")
