@@ -377,7 +377,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible ships no types
         known = {tag for block in play.compile() for task in block.get_tasks() for tag in task.tags}
         for option in ("tags", "skip_tags"):
             problems += tag_problems(f"--{option.replace('_', '-')}", context.CLIARGS.get(option) or (), known)
-        said = [problem for problem in problems if subject(problem) not in self._task.args.get("unread", [])]
+        said = [problem for problem in problems if subject(problem) not in self._task.args.get("unchecked", [])]
         return result | (
             {"failed": True, "msg": ["Nothing was changed. The inputs need a look:", *said]} if said else {}
         )

@@ -17,8 +17,8 @@ options:
     type: list
     elements: str
     default: []
-  unread:
-    description: Variables that the play does not need, so that their problems do not stop it.
+  unchecked:
+    description: Variables that the play does without, so that their problems do not stop it.
     type: list
     elements: str
     default: []

@@ -26,7 +26,8 @@ IMAGE: Final = "mirror.example.com/team/gpu-scheduler"
 CHECK_IMAGE: Final = "mirror.example.com/team/gpu-scheduler-check"
 BUNDLE: Final = "bWFkZSB1cA=="
 DIGEST: Final = f"sha256:{'0' * 64}"
-HOSTILE: Final = 'team-a: devices=8 priority=1000\n"*": devices=2 # "quoted" & <more>\n'
+HOSTILE: Final = 'team-a: devices=8 priority=1000\n*: devices=2\n# "quoted" & <more>\n'
+AUTHORITY: Final = "-----BEGIN CERTIFICATE-----\nmade up\n-----END CERTIFICATE-----\n"
 INVENTORY: Final = {"node-a": [{"count": 2, "model": "A100-40GB", "memoryTotalMiB": 40960, "power": {"1": 68}}]}
 AFFINITY: Final = {
     "nodeAffinity": {
@@ -63,9 +64,9 @@ MATRIX: Final = {
         {
             "webhook": {
                 "hostNetwork": True,
-                "port": 10250,
+                "port": 10260,
                 "httpPort": 10255,
-                "clientCA": "-----BEGIN\nmade up\n-----END\n",
+                "clientCA": AUTHORITY,
                 "replicas": 3,
                 "logLevel": "DEBUG",
                 "failurePolicy": "Ignore",
@@ -74,9 +75,9 @@ MATRIX: Final = {
         },
         {
             "webhook_host_network": True,
-            "webhook_port": 10250,
+            "webhook_port": 10260,
             "webhook_http_port": 10255,
-            "webhook_client_ca": "-----BEGIN\nmade up\n-----END\n",
+            "webhook_client_ca": AUTHORITY,
             "webhook_replicas": 3,
             "webhook_log_level": "DEBUG",
             "webhook_failure_policy": "Ignore",
