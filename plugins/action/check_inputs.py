@@ -47,7 +47,7 @@ LONGEST_REPORT: Final = 86400
 """Seconds; the check workload refuses more."""
 SHOWN: Final = 100
 """Most characters of a value that a sentence quotes."""
-REFERENCE: Final = re.compile(r"\{\{ (\w+) \}\}")
+REFERENCE: Final = re.compile(r"\{\{ (\w+)(?: \| default\('\w*'\))? \}\}")
 EXPRESSION: Final = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
 SIMPLE: Final = r"[\w./:-]{1,40}"
 """Values that the command line takes without quotation marks."""
@@ -151,6 +151,7 @@ EXAMPLES: Final = (
     ("scheduler_limits", "'team-a: devices=8 priority=1000'"),
     (r"\w+_pod_options", "{image_pull_secrets: [registry]}"),
     (r"\w+_labels", "{release: prometheus}"),
+    (r"\w+_removals", "[monitor]"),
     (r"\w+", "text"),
 )
 """Of inputs that are empty and have no form: names → a valid value. The first row counts."""
