@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from tests.contracts import roles
 from tests.contracts.rendering import rendered
-from tests.contracts.tasks import TASKS, Task
+from tests.contracts.tasks import TASKS
 
 Manifest = dict[str, Any]
 
@@ -117,7 +117,7 @@ def manifests() -> Iterator[Manifest]:
     for role in ours:
         for path in sorted((roles.ROOT / "roles" / role / "files").glob("*.yaml")):
             yield from (each for each in yaml.safe_load_all(path.read_text()) if each)
-    for role in sorted({task.role for task in TASKS if task.module == "applied_record" and task.role}):
+    for role in sorted({task.role for task in TASKS if task.module == "removed_objects" and task.role}):
         metadata = {"name": f"gpu-scheduler-applied-{role.replace('_', '-')}", "namespace": SYSTEM}
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
@@ -160,28 +160,22 @@ def rights_of(manifest: Manifest) -> Iterator[Right]:
         yield Right(group, plural(reference["kind"]), "bind", reference["name"], within, option)
 
 
-def _kinds(task: Task) -> Iterator[tuple[str, str]]:
-    """Yield group and kind of what a task reads."""
-    given = task.arguments
-    kinds = task.data["loop"] if given["kind"] == "{{ item }}" else [given["kind"]]
-    for kind in kinds:
-        yield group_of(given.get("api_version", "v1")), kind
-
-
 def lists(groups: dict[str, str]) -> Iterator[Right]:
     """Yield the collections that tasks read; `groups` has the API group of each resource that the roles apply."""
     groups = {"replicasets": "apps", "jobs": "batch", "certificaterequests": "cert-manager.io", **groups}
     for task in TASKS:
         if task.role in ELSEWHERE or not task.role:
             continue
-        if task.module == "kubernetes.core.k8s_info" and "name" not in task.arguments:
+        if task.module == "cluster_objects":
             needed_for = REMOVAL if task.file.endswith(("/remove.yml", "/unused.yml")) else ""
-            for group, kind in _kinds(task):
-                yield Right(
-                    group, plural(kind), "list", "", _namespace(task.arguments.get("namespace", "")), needed_for
-                )
-        if task.module == "failure_report" and isinstance(task.arguments["subjects"], list):
-            for subject in task.arguments["subjects"]:
+            for asked in task.arguments["objects"]:
+                if "name" not in asked:
+                    namespace = _namespace(asked.get("namespace", ""))
+                    group = group_of(asked.get("api_version", "v1"))
+                    yield Right(group, plural(asked["kind"]), "list", "", namespace, needed_for)
+        subjects = task.arguments.get("subjects", []) if isinstance(task.arguments, dict) else []
+        if isinstance(subjects, list):
+            for subject in subjects:
                 for resource in subject.get("kinds", "pods").split(","):
                     yield Right(groups.get(resource, ""), resource, "list", "", "", REPORT)
 

@@ -95,6 +95,9 @@ class CallbackModule(Default):  # type: ignore[misc]  # its base is untyped
                 if self._last_task_banner != result.task._uuid:  # noqa: SLF001 - as the base class does
                     self._print_task_banner(result.task)
                 self._display.display(diff)
+        for key in ("deleted", "left"):
+            for told in result.result.get(key) or []:
+                self._display.display(f"{key}: {told}")
         super().v2_runner_on_ok(result)
 
     def v2_runner_on_skipped(self, result: Any) -> None:

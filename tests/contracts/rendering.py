@@ -37,11 +37,9 @@ RENDER: Final = """\
 OUTPUT: Final = "ansible.posix.json"
 MADE_UP: Final = {
     "base_image_id": "sha256:0",
-    "__certificates_ca_stored": {"resources": []},
-    "__certificates_serving_stored": {"resources": []},
-    "__certificates_registrations": {"results": []},
-    "__webhook_ca": {"resources": [{"data": {"ca.crt": "bWFkZSB1cA=="}}]},
-    "__check_found": {"resources": []},
+    "__certificates_found": {"found": [[], [], [], [], [], []]},
+    "__webhook_found": {"found": [[{"data": {"ca.crt": "bWFkZSB1cA=="}}], []]},
+    "__check_found": {"found": [[], [], []]},
 }
 """What a run would read from the cluster."""
 _TEXTS: Final[dict[tuple[str, str, str], str]] = {}

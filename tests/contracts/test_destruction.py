@@ -25,18 +25,16 @@ COMMANDS: Final = {
 STATES: Final = frozenset({"absent", "stopped", "restarted", "unmounted"})
 # Our modules that edit a cluster's nodes, whatever their arguments.
 MODULES: Final = frozenset({"kind_pod_network"})
-# Our module that asks of each object whether it is ours: test_records.py shows it.
-ASKING: Final = "applied_record"
 
 CACHE: Final = "an entry of our own cache, which is made anew"
 OURS: Final = "an object of our own name and namespace, in the cluster that the inventory names"
 # task → why it needs no condition on the provider.
 EXPLAINED: Final = {
-    "roles/certificates/tasks/take_over.yml: Take over from cert-manager, and wait until it writes no more": OURS,
+    "roles/certificates/tasks/main.yml: Take over from cert-manager, and wait until it writes no more": OURS,
     "roles/check/tasks/place.yml: Delete bare pods that were made from something else, or have ended": OURS,
     "roles/crds/tasks/remove.yml: Delete every GPUWorkload, and leave its pod": "of our kind, where it is asked for",
     "roles/container_engine/tasks/start_detached.yml: Remove a stale pid file": "names a process that is gone",
-    "roles/monitor/tasks/remove.yml: Delete a GPUNode without cordons": "of our kind, with nothing of others",
+    "roles/monitor/tasks/remove.yml: Delete the GPUNodes without cordons": "of our kind, with nothing of others",
     "roles/node_image/tasks/archive_node.yml: Remove images of components that an interrupted run left": CACHE,
     "roles/node_image/tasks/archive_node.yml: Begin to remove it": CACHE,
     "roles/node_image/tasks/archive_node.yml: Remove what an interrupted run set aside": CACHE,
@@ -56,7 +54,7 @@ EXPLAINED: Final = {
     "roles/policies/tasks/injection.yml: Take the webhook's replicas away": OURS,
     "roles/policies/tasks/injection.yml: Take the webhook's address away": OURS,
     "roles/webhook/tasks/replace.yml: Delete the policy that refuses what the webhook writes": OURS,
-    "roles/webhook/tasks/replace.yml: Let the webhook inject alone": OURS,
+    "roles/webhook/tasks/replace.yml: Delete the policy that injects": OURS,
 }
 
 # Python file of a role or a plugin → what it removes.
@@ -73,7 +71,7 @@ def is_destructive(task: Task) -> bool:
     if task.module == COMMAND:
         return bool(COMMANDS.get(task.program(), set()) & set(task.argv()))
     arguments = task.arguments if isinstance(task.arguments, dict) else {}
-    return task.module in MODULES or (task.module != ASKING and arguments.get("state") in STATES)
+    return task.module in MODULES or arguments.get("state") in STATES
 
 
 DESTRUCTIVE: Final = [task for task in TASKS if is_destructive(task) and task.role]

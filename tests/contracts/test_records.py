@@ -9,16 +9,18 @@ from typing import Any, Final
 import pytest
 
 from tests.contracts import roles
-from tests.contracts.loading import load
+from tests.contracts.cluster_modules import load_module, load_part
 from tests.contracts.paths import REACHED
 from tests.contracts.roles import ROOT
 from tests.contracts.tasks import TASKS
 
 Json = dict[str, Any]
 
-records = load("plugins", "action", "applied_record.py")
-Reference = records.Reference
-_Cluster: Any = records.Cluster
+kubectl, records = load_part("kubectl"), load_part("records")
+recording = load_module("plugins", "modules", "applied_record.py")
+removal = load_module("plugins", "modules", "removed_objects.py")
+Reference = kubectl.Reference
+_Cluster: Any = removal.Cluster
 
 SYSTEM: Final = "gpu-scheduler-system"
 OURS: Final = {"app.kubernetes.io/part-of": "gpu-scheduler"}
@@ -56,7 +58,7 @@ class FakeCluster(_Cluster):  # type: ignore[misc]  # the module is loaded from 
     def delete(self, reference: Any, uid: str) -> bool:
         """Delete the object, or mark it as deleted where it has finalizers."""
         if str(reference) == self.fails_at:
-            raise records.ClusterError("interrupted")
+            raise kubectl.ClusterError("interrupted")
         found = self.objects[reference.path]
         assert found["metadata"]["uid"] == uid
         self.deleted.append(str(reference))
@@ -103,9 +105,9 @@ class ForbiddenCluster(_Cluster):  # type: ignore[misc]  # the module is loaded 
             case "delete":
                 self.grants.clear()
             case "get" if self.grants != {"Role", "RoleBinding"}:
-                raise records.ClusterError("Error from server (Forbidden): secrets is forbidden")
+                raise kubectl.ClusterError("Error from server (Forbidden): secrets is forbidden")
             case "get" if not self._answer:
-                raise records.ClusterError("the API server gave no answer within 60 s")
+                raise kubectl.ClusterError("the API server gave no answer within 60 s")
         return self._answer
 
 
@@ -114,7 +116,7 @@ class ForbiddenCluster(_Cluster):  # type: ignore[misc]  # the module is loaded 
 def test_the_right_to_list_a_namespace_is_taken_back(answer: str) -> None:
     """The namespace may stay, because of objects of others; the grant does not, whether the list succeeded or not."""
     cluster = ForbiddenCluster(answer)
-    with nullcontext() if answer else pytest.raises(records.ClusterError, match="no answer"):
+    with nullcontext() if answer else pytest.raises(kubectl.ClusterError, match="no answer"):
         cluster.contents(SYSTEM)
     assert cluster.calls[-3:] == ["write RoleBinding", "get", "delete"]
     assert cluster.grants == set()
@@ -124,7 +126,7 @@ def test_the_right_to_list_a_namespace_is_taken_back(answer: str) -> None:
 def test_check_mode_grants_nothing() -> None:
     """It says why the namespace's contents are unknown."""
     cluster = ForbiddenCluster(check=True)
-    with pytest.raises(records.ClusterError, match="Forbidden"):
+    with pytest.raises(kubectl.ClusterError, match="Forbidden"):
         cluster.contents(SYSTEM)
     assert cluster.calls == ["api-resources", "get"]
 
@@ -136,7 +138,7 @@ def applied(cluster: FakeCluster, *references: Any, check: bool = False) -> Json
             cluster.objects.setdefault(reference.path, body_of(reference))
     results = {"results": [{"result": cluster.objects.get(each.path) or body_of(each)} for each in references]}
     record = records.Record(cluster, "scheduler", SYSTEM)
-    result: Json = records.prune(record, cluster, dict(records.applied_objects([results])), check=check)
+    result: Json = recording.prune(record, cluster, dict(recording.applied_objects([results])), check=check)
     return result
 
 
@@ -144,7 +146,7 @@ def removed(cluster: FakeCluster, *listed: Any, check: bool = False, **given: ob
     """Remove the role's objects."""
     defaults = {"objects": [body_of(each) for each in listed], "named": [], "only_kinds": [], "spared_kinds": []}
     record = records.Record(cluster, "scheduler", SYSTEM)
-    result: Json = records.remove(record, cluster, {**defaults, "wait_timeout": 0, **given}, check=check)
+    result: Json = removal.remove(record, cluster, {**defaults, "wait_timeout": 0, **given}, check=check)
     return result
 
 
@@ -207,7 +209,7 @@ def test_interrupted_pruning_is_finished_by_the_next_run() -> None:
     cluster = FakeCluster()
     applied(cluster, SERVICE, OLD)
     cluster.fails_at = str(OLD)
-    with pytest.raises(records.ClusterError):
+    with pytest.raises(kubectl.ClusterError):
         applied(cluster, SERVICE, NEW)
     cluster.fails_at = ""
 
@@ -235,7 +237,7 @@ def test_record_that_cannot_be_read_is_refused(line: str) -> None:
     """Nothing is pruned by it: the message has the line, an example, and what to do. No kind but ours can be named."""
     cluster = FakeCluster({**body_of(RECORD), "data": {"objects": f"{line}\n"}})
 
-    with pytest.raises(records.ClusterError, match=r"cannot read ConfigMap .*example: .*delete the ConfigMap") as found:
+    with pytest.raises(kubectl.ClusterError, match=r"cannot read ConfigMap .*example: .*delete the ConfigMap") as found:
         applied(cluster, SERVICE)
 
     assert repr(line) in str(found.value)
@@ -299,7 +301,7 @@ def test_removal_that_hangs_names_what_holds_it() -> None:
     cluster = FakeCluster(held)
     applied(cluster, SERVICE)
 
-    with pytest.raises(records.ClusterError, match=r"Service .* being deleted since .*: finalizers example.com/bal"):
+    with pytest.raises(kubectl.ClusterError, match=r"Service .* being deleted since .*: finalizers example.com/bal"):
         removed(cluster)
     assert str(RECORD) in cluster.names()
     cluster.objects.pop(SERVICE.path)
@@ -309,8 +311,7 @@ def test_removal_that_hangs_names_what_holds_it() -> None:
 
 
 def _installing() -> list[str]:
-    applying = [task for task in TASKS if task.module == "kubernetes.core.k8s" and "apply" in (task.arguments or {})]
-    return sorted({task.role for task in applying if task.role})
+    return sorted({task.role for task in TASKS if task.role and task.module == "applied_objects"})
 
 
 @pytest.mark.parametrize("role", _installing())
@@ -325,11 +326,12 @@ def test_every_kind_of_a_role_has_its_place_in_the_order(role: str) -> None:
 @pytest.mark.parametrize("role", _installing())
 def test_role_that_applies_objects_records_and_removes_them(role: str) -> None:
     """It records under its own name, and `make uninstall` comes to its removal."""
-    ours = [task for task in TASKS if task.module == "applied_record" and task.role == role]
-    states = {task.arguments.get("state", "present") for task in ours if task.arguments["role"] == role}
+    ours = [task for task in TASKS if task.role == role and isinstance(task.arguments, dict)]
+    named = [task.module for task in ours if re.search(rf"\b{role}\b", str(task.arguments.get("role")))]
     reached = {each.task.file for each in REACHED if each.play == "playbooks/uninstall.yml"}
 
-    assert states == {"present", "absent"}
+    assert {"applied_objects", "applied_record"} & set(named)
+    assert "removed_objects" in named
     assert f"roles/{role}/tasks/remove.yml" in reached
 
 
@@ -338,7 +340,7 @@ def test_removal_stops_the_questions_before_the_answers() -> None:
     (play,) = roles.read("playbooks", "uninstall.yml")
     key = "ansible.builtin.import_role"
     order = [task[key]["name"] for task in play["tasks"] if task.get(key, {}).get("tasks_from") == "remove"]
-    first = roles.read("roles", "webhook", "tasks", "remove.yml")[0]["block"][0]["applied_record"]
+    first = roles.read("roles", "webhook", "tasks", "remove.yml")[0]["block"][0]["removed_objects"]
 
     workloads = ["check", "webhook", "observability", "controller", "scheduler", "driver", "monitor"]
     assert order == [*workloads, "network_policies", "policies", "crds", "certificates"]

@@ -51,14 +51,19 @@ PLAY: Final = """\
 - hosts: localhost
   module_defaults:
     group/kubernetes.core.k8s: {kubeconfig: "{{ kubeconfig }}", context: "{{ kube_context }}"}
-    kubernetes.core.k8s: {hidden_fields: [status, metadata.managedFields]}
     failure_report: {kubectl: "{{ kubectl_command }}"}
     admission_probe: {kubectl: "{{ kubectl_command }}"}
-    missing_namespace: {kubectl: "{{ kubectl_command }}"}
+    cluster_objects: {kubectl: "{{ kubectl_command }}"}
+    applied_objects:
+      kubeconfig: "{{ kubeconfig }}"
+      context: "{{ kube_context }}"
+      kubectl: "{{ kubectl_command }}"
+      namespace: "{{ system_namespace }}"
     applied_record: {kubectl: "{{ kubectl_command }}", namespace: "{{ system_namespace }}"}
   tasks:
     - import_role: {name: certificates}
-    - import_role: {name: webhook, tasks_from: register}
+    - import_role: {name: webhook}
+      vars: {_webhook_manifests: [registrations.yaml.j2]}
       when: registers | default(true)
 """
 

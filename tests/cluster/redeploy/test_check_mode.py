@@ -22,7 +22,7 @@ CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") 
 # The cluster itself writes these continuously.
 RESTLESS: Final = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses", "nodes"}
 RECORD: Final = "the role's record"
-"""What module applied_record reports: it returns what it deleted beside it, and no object."""
+"""What module applied_record reports: it returns what it deleted beside it, and the record's difference."""
 # Bytes. For larger files time and size replace the content: hashing the images would take longer than the run.
 LARGE: Final = 50_000_000
 
@@ -69,15 +69,15 @@ def _objects(run: plays.Run) -> list[str]:
         if event["_event"] != "v2_runner_on_ok":
             continue
         for result in event["hosts"].values():
-            if result.get("changed") and "deleted" in result:
-                named.append(RECORD)
-            elif result.get("changed"):
-                parts: list[dict[str, Any]] = result["result"].get("results", [result])
-                named += [
-                    f"{part['result']['kind']}/{part['result']['metadata']['name']}"
-                    for part in parts
-                    if part.get("changed")
-                ]
+            if not result.get("changed"):
+                continue
+            found: dict[str, Any] = result.get("result", {"results": []})
+            named += [
+                f"{part['result']['kind']}/{part['result']['metadata']['name']}"
+                for part in found.get("results", [result])
+                if part.get("changed")
+            ]
+            named += [RECORD] if "deleted" in result and result.get("diff") else []
     return named
 
 

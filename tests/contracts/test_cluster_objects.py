@@ -1,0 +1,73 @@
+"""Roles read all that they need of a cluster by one task, and need no right on a kind that it does not know."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.contracts.cluster_modules import load_module, load_part
+
+Json = dict[str, Any]
+
+kubectl = load_part("kubectl")
+reading = load_module("plugins", "modules", "cluster_objects.py")
+_Cluster: Any = kubectl.Cluster
+
+SECRETS: Final = "/api/v1/namespaces/system/secrets"
+POLICIES: Final = "/apis/admissionregistration.k8s.io/v1"
+FORBIDDEN: Final = "Error from server (Forbidden): the user cannot"
+
+
+class FakeCluster(_Cluster):  # type: ignore[misc]  # the module is loaded from its file
+    """Answers by path. What is asked for and has no answer is forbidden."""
+
+    def __init__(self, **answers: Json | None) -> None:
+        super().__init__(["kubectl"])
+        self._answers = answers
+
+    def get(self, path: str) -> Json | None:
+        """Return the answer; raise as kubectl does where there is none."""
+        if path not in self._answers:
+            raise kubectl.ClusterError(FORBIDDEN)
+        return self._answers[path]
+
+
+def asked(kind: str, name: str = "", namespace: str = "", api_version: str = "v1", selector: str = "") -> Json:
+    """Return an entry of the task as Ansible completes it."""
+    return {"api_version": api_version, "kind": kind, "namespace": namespace, "name": name, "selector": selector}
+
+
+POLICY: Final = asked("MutatingAdmissionPolicy", "injects", api_version="admissionregistration.k8s.io/v1")
+
+
+def test_an_object_and_a_collection_are_lists() -> None:
+    """So a role needs no other word for what is missing. The items of a collection say what they are."""
+    nodes = {"items": [{"metadata": {"name": "node1"}}]}
+    cluster = FakeCluster(
+        **{
+            f"{SECRETS}/ca": {"kind": "Secret", "metadata": {"name": "ca"}},
+            f"{SECRETS}/pair": None,
+            "/api/v1/nodes?labelSelector=gpu%3Dtrue": nodes,
+        }
+    )
+
+    assert reading.read(cluster, asked("Secret", "ca", "system"))[0]["metadata"]["name"] == "ca"
+    assert reading.read(cluster, asked("Secret", "pair", "system")) == []
+    assert reading.read(cluster, asked("Node", selector="gpu=true")) == [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}}
+    ]
+
+
+@pytest.mark.parametrize("served", [None, {"resources": [{"kind": "ValidatingAdmissionPolicy"}]}])
+def test_a_kind_that_the_api_server_does_not_know_needs_no_right(served: Json | None) -> None:
+    """An API server refuses before it looks for the kind."""
+    assert reading.read(FakeCluster(**{POLICIES: served}), POLICY) == []
+
+
+def test_a_missing_right_is_named() -> None:
+    """On a kind that the API server knows."""
+    cluster = FakeCluster(**{POLICIES: {"resources": [{"kind": "MutatingAdmissionPolicy"}]}})
+
+    with pytest.raises(kubectl.ClusterError, match="Forbidden"):
+        reading.read(cluster, POLICY)
