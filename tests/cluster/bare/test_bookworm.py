@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cluster.bare.machine import CACHE_THERE, LONGEST
+from tests.contracts.host import kubeconfig
 
 if TYPE_CHECKING:
     from tests.cluster.bare.machine import Machine
@@ -39,16 +40,13 @@ def test_a_locale_that_is_not_there_hinders_nothing(bare: Machine) -> None:
 
 def test_a_user_without_a_name_can_install_on_a_cluster(bare: Machine) -> None:
     """It gets as far as the cluster, which does not answer (B2)."""
-    kubeconfig = "/tmp/kubeconfig"  # noqa: S108 - the machine's own
-    bare.run(
-        f"printf '%s\\n' 'apiVersion: v1' 'kind: Config'"
-        f" 'clusters: [{{name: c, cluster: {{server: \"https://127.0.0.1:1\"}}}}]'"
-        f" 'users: [{{name: u, user: {{token: t}}}}]' 'contexts: [{{name: mine, context: {{cluster: c, user: u}}}}]'"
-        f" >{kubeconfig} && chmod 644 {kubeconfig} && chmod 755 /root && chmod -R a+rX .",
-    ).succeeded()
+    (bare.root / "kubeconfig").write_text(kubeconfig(("mine", "https://127.0.0.1:1")), encoding="utf-8")
+    bare.run("chmod 755 /root && chmod -R a+rX .").succeeded()
     kubectl = f"$(echo {CACHE_THERE}/bin/kubectl-v*/kubectl)"
     options = f"-e kube_context=mine -e kubectl_program={kubectl}"
-    refused = bare.run(f'make up INVENTORY=inventory/existing ARGS="{options}"', user=NAMELESS, KUBECONFIG=kubeconfig)
+    refused = bare.run(
+        f'make up INVENTORY=inventory/existing ARGS="{options}"', user=NAMELESS, KUBECONFIG="/kubeconfig"
+    )
 
     assert "uid not found" not in refused.output
     assert "127.0.0.1" in refused.output
