@@ -91,16 +91,23 @@ class IsolatedCluster:
         found: Any = self.kube.get(f"{RESOURCES}/namespaces/{namespace}/resourceclaims")
         return {each["metadata"]["name"]: each for each in found["items"]}
 
+    def holders(self) -> dict[str, list[str]]:
+        """Return by device which claims are allocated it, the first one first."""
+        found: Any = self.kube.get(f"{RESOURCES}/resourceclaims")
+        holders: dict[str, list[str]] = {}
+        # A claim is not written again after its allocation, so its version says when that was.
+        for claim in sorted(found["items"], key=lambda each: int(each["metadata"]["resourceVersion"])):
+            for device in devices_of(claim):
+                name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+                holders.setdefault(device, []).append(name)
+        return holders
+
     def allocated(self) -> dict[str, str]:
         """Return by device which claim is allocated it. A device of two claims fails the test."""
-        found: Any = self.kube.get(f"{RESOURCES}/resourceclaims")
-        holders: dict[str, str] = {}
-        for claim in found["items"]:
-            name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
-            for device in devices_of(claim):
-                assert device not in holders, f"{device} is allocated to {holders[device]} and to {name}"
-                holders[device] = name
-        return holders
+        holders = self.holders()
+        for device, names in holders.items():
+            assert len(names) == 1, f"{device} is allocated to {' and to '.join(names)}"
+        return {device: name for device, (name,) in holders.items()}
 
     def clear(self, namespace: Namespace) -> None:
         """Delete controllers, pods and claims of a namespace, and wait until no device is allocated."""
