@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import kubernetes_validate
 import msgspec
 import pytest
 import yaml
@@ -97,10 +96,9 @@ def places(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_definition_is_valid(plural: str) -> None:
-    """The definition is valid against Kubernetes' own schema, and has the product's names."""
+def test_definition_has_the_products_names(plural: str) -> None:
+    """As docs and programs say them."""
     found = definition(plural)
-    kubernetes_validate.validate(found, "1.36", strict=True)
 
     assert found["metadata"]["name"] == f"{plural}.{GROUP}"
     assert found["spec"]["group"] == GROUP

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from msgspec import structs
@@ -46,14 +45,6 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     folder = tmp_path_factory.mktemp("manifests")
     render(folder, KIND, [*((role, {}) for role in ROLES), *further])
     return rendered(folder, ROLES)
-
-
-def test_manifests_are_valid(manifests: list[Manifest]) -> None:
-    """Every object is valid against Kubernetes' own schema, unknown fields refused."""
-    for manifest in manifests:
-        if manifest["apiVersion"].startswith("cert-manager.io/"):
-            continue  # a resource of cert-manager's, whose schema is not Kubernetes'
-        kubernetes_validate.validate(manifest, "1.36", strict=True)
 
 
 @pytest.mark.promise("up-5")
