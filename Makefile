@@ -14,7 +14,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-scheduler
 BIN := $(VENV)/bin
 PLAYBOOK := $(BIN)/ansible-playbook --inventory $(INVENTORY)
 SUITES := $(BIN)/python -m tests.suites
-GATE := integration faults+attacks check+pages default+unit+contracts
+GATE := integration+check faults+attacks+pages default+unit+contracts
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Roles and modules are found from the checkout, whatever the user's own ansible configuration says.

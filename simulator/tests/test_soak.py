@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PATH: Final = f"{ROOT}:{ROOT / 'scheduler'}"
 """Where Python finds the simulator and the package."""
 SEED: Final = 11
-STEPS: Final = int(os.environ.get("SIMULATED_STEPS", "25000"))
+STEPS: Final = int(os.environ.get("SIMULATED_STEPS", "10000"))
 """Suite sweeps sets 100,000."""
 BINDS: Final = STEPS // 5
 EACH: Final = STEPS // 1000
