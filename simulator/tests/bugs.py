@@ -15,7 +15,7 @@ import pytest
 
 from gpu_scheduler import names
 from gpu_scheduler.core.ledger import hold
-from gpu_scheduler.core.ledger.devices import Devices
+from gpu_scheduler.core.ledger.conflicts import SharedBy
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 from gpu_scheduler.kube.reflector import Reflector
@@ -218,12 +218,12 @@ def release_no_claim(patch: pytest.MonkeyPatch) -> None:
 
 def keep_no_line(patch: pytest.MonkeyPatch) -> None:
     """Whoever comes first gets the GPUs of a line that none of the started pods has yet."""
-    usual = Devices.may_share
+    usual = SharedBy.allows
 
-    def may_share(self: Devices, one: hold.Hold, other: hold.Hold, *where: Any) -> bool:
-        return other.kept or usual(self, one, other, *where)
+    def allows(self: SharedBy, other: hold.Hold, device: str) -> bool:
+        return other.kept or usual(self, other, device)
 
-    patch.setattr(Devices, "may_share", may_share)
+    patch.setattr(SharedBy, "allows", allows)
 
 
 BUGS: Final[dict[str, Put]] = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.ledger.availability import DeviceState, NodeDevices
-    from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.ledger.conflicts import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.ledger.namespace_usage import NamespaceUsage
     from gpu_scheduler.core.nodes.inventory import Device, DeviceReading

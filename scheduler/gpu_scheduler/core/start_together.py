@@ -12,6 +12,7 @@ from typing import Final
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import WorkloadStarted
 from gpu_scheduler.core.filters import gpu_filters, quota
+from gpu_scheduler.core.ledger.conflicts import may_share
 from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.ledger.used_resources import PODS
@@ -83,17 +84,30 @@ def _because_of(line: str, found: Unschedulable) -> Unschedulable:
 
 
 def _beside_each_other(pod: Pod, slots: Sequence[tuple[Slot, Node]], cluster: Cluster) -> Iterator[Unschedulable]:
-    """Check that no line is in the way of another one: the filter of held GPUs is asked in a ledger of these lines."""
+    """Check that no line is in the way of another one: the filter of held GPUs is asked in a ledger of these lines.
+
+    Each device is held there by the first line that names it. The others differ in nothing on which sharing depends.
+    """
     lines = Ledger(cluster.policy)
     for node in {node.name: node for _, node in slots}.values():
         lines.apply_node(node)
-    for slot, node in slots:
-        claim = assumed_hold(pod, placement_on(pod, node, slot.devices, slot.index))
-        claim = replace(claim, ref=replace(claim.ref, uid=str(slot.index)), kept=True)
+    holds = [assumed_hold(pod, placement_on(pod, node, slot.devices, slot.index)) for slot, node in slots]
+    if len(holds) > 1 and may_share(holds[0], holds[1], cluster.policy.sharing):
+        # They may share every device.
+        return
+    held: set[tuple[str, str]] = set()
+    for (slot, node), hold in zip(slots, holds, strict=True):
+        claim = replace(hold, ref=replace(hold.ref, uid=str(slot.index)), kept=True)
         found = gpu_filters.gpu_free(claim, lines, cluster.nodes, cluster.policy)
         if found is not None:
             yield replace(_because_of(f"index {slot.index} and another line of the map", found), remedy=_OTHER_GPUS)
-        lines.devices.put(claim)
+        of_line = frozenset(claim.named)
+        for device in claim.devices:
+            if (node.name, device) not in held:
+                held.add((node.name, device))
+                ref = replace(claim.ref, uid=f"{slot.index} {device}")
+                named = (device,) if device in of_line else ()
+                lines.devices.put(replace(claim, ref=ref, devices=(device,), named=named))
 
 
 def _quota(pod: Pod, slots: Sequence[tuple[Slot, Node]], cluster: Cluster) -> Iterator[Unschedulable]:

@@ -5,6 +5,7 @@ LAW: reports conflicts and moved GPUs; logs, counts and repairs wrong ledger ent
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from gpu_scheduler.scheduler.status_writer import conflict_notice, moved_notice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.ledger.conflicts import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.ledger.ledger import Ledger
     from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
@@ -42,13 +43,18 @@ class LedgerAudit:
         self._moved: dict[str, tuple[MovedGpu, ...]] = {}
         """By uid: what was reported of pods whose GPUs have moved."""
 
-    def run(self, now: float, ledger: Ledger, rebuild_ledger: Callable[[], Ledger]) -> Ledger:
-        """Run the checks that are due. Return the ledger to use from now on."""
+    async def run(self, now: float, ledger: Ledger, rebuild_ledger: Callable[[], Ledger]) -> Ledger:
+        """Run the checks that are due. Return the ledger to use from now on.
+
+        Other tasks run between two nodes, so that many contended nodes hold up nobody.
+        """
         if now >= self._rebuild_due:
             self._rebuild_due = now + self._rebuild
             ledger = self._verify(ledger, rebuild_ledger())
         if now >= self._due:
             self._due = now + self._interval
+            for _ in ledger.check_nodes():
+                await asyncio.sleep(0)
             self._report_conflicts(ledger)
             self._report_moved(ledger)
         return ledger

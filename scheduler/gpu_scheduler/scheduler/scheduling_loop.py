@@ -141,7 +141,7 @@ class Scheduler:
             if self._poll_watches():
                 await asyncio.sleep(0)  # the watch tasks apply what they have read before this task continues
             self._heartbeat = began = self._clock()
-            self._run_audit(began)
+            await self._run_audit(began)
             if not has_slot:
                 continue
             uid = None if self._stopping else self.queue.pop(began)
@@ -315,7 +315,7 @@ class Scheduler:
         self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
         self._ports.recorder.waits(decision.reason)
 
-    def _run_audit(self, now: float) -> None:
+    async def _run_audit(self, now: float) -> None:
         """Check for expired monitor Leases, ended cordons, conflicts and wrong ledger entries.
 
         It runs also while there is work.
@@ -323,7 +323,7 @@ class Scheduler:
         try:
             self.cache.expire_monitors()
             self.cache.end_cordons()
-            ledger = self._audit.run(now, self.ledger, lambda: self.cache.rebuild_ledger(self.pod_states))
+            ledger = await self._audit.run(now, self.ledger, lambda: self.cache.rebuild_ledger(self.pod_states))
         except Exception:
             log.exception("The audit failed with an internal error")
             return

@@ -18,7 +18,7 @@ from gpu_scheduler.core.text import sentence
 from gpu_scheduler.scheduler.ports import EventType, Notice
 
 if TYPE_CHECKING:
-    from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.ledger.conflicts import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
     from gpu_scheduler.scheduler.pod_states import PodState

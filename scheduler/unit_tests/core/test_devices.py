@@ -80,7 +80,7 @@ def test_a_device_of_an_unknown_node_has_no_holders() -> None:
 
 def test_lines_may_share_a_device_of_an_unknown_node() -> None:
     """A pod may be bound to a node before the node's watch event arrives."""
-    assert Devices().may_share(A, B, "0", SAME)
+    assert Devices().shared_by(A, SAME).allows(B, "0")
 
 
 CONFLICTS = {
@@ -219,7 +219,7 @@ class DevicesMachine(RuleBasedStateMachine):
         in_order = [self.held[name] for name in sorted(self.held)]
         for asked in NAMES:
             expected = [each for each in in_order if any(self.exclude(asked, name) for name in self.names(each))]
-            assert expected == list(self.devices.rivals("node1", asked))
+            assert expected == sorted(self.devices.rivals("node1", asked), key=lambda each: each.ref.name)
         assert self.devices.named_holder("node1") == next((each for each in in_order if self.names(each)), None)
 
     @invariant()

@@ -447,6 +447,10 @@ def test_a_changed_map_waits_for_the_old_pods() -> None:
             pod(text="".join(f"{index}=node1:{index}\n" for index in range(257)), annotations=TOGETHER),
             ("257 lines", "256"),
         ),
+        (
+            pod(text="".join(f"{index}=node1:0,1,2,3,4,5,6,7,8\n" for index in range(228)), annotations=TOGETHER),
+            ("2052 GPUs", "2048"),
+        ),
         (pod(annotations={**TOGETHER, "agentaflow.gpu/observer": "true"}), ("observers",)),
         (pod(annotations=TOGETHER, gpu_limits=(("main", 2),)), ("nvidia.com/gpu",)),
     ],

@@ -1,5 +1,6 @@
 """A decision's cost: as much in a cluster of 5,000 nodes as in a small one, and after 50,000 pods as before."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from random import Random
@@ -7,8 +8,9 @@ from random import Random
 import pytest
 
 from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.refs import Owner
 from unit_tests.core.asking import ClusterState, asking, having
-from unit_tests.core.build import pod
+from unit_tests.core.build import decided, ledger, node, nodes, own, pod, running
 from unit_tests.steps import Cost, Name, counted, repeated, same
 
 PODS = 150
@@ -129,3 +131,50 @@ def test_a_free_line_costs_the_same_after_50000_pods() -> None:
 
     assert same(contended, first)
     assert same(old.costs(), first)
+
+
+UNKNOWN = nodes(node(allocatable={"pods": 1000, "cpu": 10**6, "memory": 2**40}))
+"""A node without an inventory: any device may be there."""
+ANY = {"agentaflow.gpu/sharing": "any"}
+
+
+def gpus_of(number: int, first: int = 0) -> str:
+    return ",".join(map(str, range(first, first + number)))
+
+
+def beside_each_other(number: int) -> int:
+    """Return the cost of looking for conflicts among 12 pods that share so many GPUs."""
+    text = gpus_of(number)
+    pods = (
+        running(
+            f"{name}-0", "node1", f"0=node1:{text}", annotations=ANY, containers=own(text), owner=Owner("Job", name)
+        )
+        for name in "abcdefghijkl"
+    )
+    return counted(ledger(*pods, known=UNKNOWN).conflicts).lines
+
+
+def asked_for(number: int) -> int:
+    """Return the cost of a pod that asks for so many GPUs, which 12 others share."""
+    text = gpus_of(number)
+    pods = (
+        running(
+            f"{name}-0", "node1", f"0=node1:{text}", annotations=ANY, containers=own(text), owner=Owner("Job", name)
+        )
+        for name in "abcdefghijkl"
+    )
+    held = ledger(*pods, known=UNKNOWN)
+    return counted(partial(decided, pod("train-0", f"0=node1:{text}"), held, UNKNOWN)).lines
+
+
+def started_together(number: int) -> int:
+    """Return the cost of 12 lines of so many GPUs, each of which names GPUs of the line before, to start together."""
+    text = "".join(f"{index}=node1:{gpus_of(number, index)}\n" for index in range(12))
+    pending = pod("train-0", text, annotations={"agentaflow.gpu/start": "together"})
+    return counted(partial(decided, pending, ledger(known=UNKNOWN), UNKNOWN)).lines
+
+
+@pytest.mark.parametrize("cost", [beside_each_other, asked_for, started_together])
+def test_sixteen_times_as_many_gpus_cost_sixteen_times_as_much(cost: Callable[[int], int]) -> None:
+    """Their names are never compared in pairs, which would cost 256 times as much (S1)."""
+    assert cost(128) <= 16 * cost(8)

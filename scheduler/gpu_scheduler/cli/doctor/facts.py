@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from gpu_scheduler.core.ledger.devices import Conflict
+    from gpu_scheduler.core.ledger.conflicts import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
     from gpu_scheduler.core.refs import PodRef

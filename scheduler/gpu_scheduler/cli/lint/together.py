@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.lint.findings import Severity, finding
-from gpu_scheduler.core.ledger.devices import Devices
+from gpu_scheduler.core.ledger.conflicts import may_share
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.reasons import Reason
@@ -70,7 +70,6 @@ def devices_of_two_workloads(objects: Iterable[CheckedObject], sharing: Sharing)
     """Yield that lines of two workloads name one device of one node, unless their pods may share it."""
     # Of the claims of a device, those alike in what sharing depends on are represented by the first.
     claims: dict[tuple[str, str], dict[tuple[WorkloadKey | None, bool], _Claim]] = defaultdict(dict)
-    share = Devices().may_share
     for checked in objects:
         reported: set[WorkloadKey | None] = set()
         for claim in _claims(checked):
@@ -80,7 +79,7 @@ def devices_of_two_workloads(objects: Iterable[CheckedObject], sharing: Sharing)
                     workload = other.hold.workload
                     # The same object in two files is one object of the cluster, perhaps with another map.
                     same = workload == claim.hold.workload or other.checked.identity == checked.identity
-                    if not same and workload not in reported and not share(claim.hold, other.hold, device, sharing):
+                    if not same and workload not in reported and not may_share(claim.hold, other.hold, sharing):
                         reported.add(workload)
                         yield _shared(claim, other, device)
                 known.setdefault((claim.hold.workload, claim.hold.sharing_any), claim)

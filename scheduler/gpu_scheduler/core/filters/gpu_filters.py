@@ -18,7 +18,7 @@ from gpu_scheduler.core.cluster_events import (
     NodeChanged,
     ResourceFreed,
 )
-from gpu_scheduler.core.ledger.hold import Hold, without_claims_of_pods
+from gpu_scheduler.core.ledger.hold import Hold, in_order, without_claims_of_pods
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.ledger.used_resources import UsedResources
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES, Cordon
@@ -138,14 +138,18 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
     Of a device that the node does not have, a pod that names its device in another way is no holder.
     """
     blocking: dict[str, tuple[str, Hold]] = {}
+    shared = ledger.devices.shared_by(claim, policy.sharing)
     node = nodes.resolve(claim.node)
     for device in claim.devices:
         missing = isinstance(node, Node) and device_missing(device, node)
+        apart = []
         for holder in without_claims_of_pods(ledger.devices.rivals(claim.node, device)):
-            if holder.ref.uid == claim.ref.uid or ledger.devices.may_share(claim, holder, device, policy.sharing):
+            uid = holder.ref.uid
+            if uid == claim.ref.uid or uid in blocking or shared.allows(holder, device):
                 continue
             if not missing or ledger.devices.certainly_holds(holder, device):
-                blocking.setdefault(holder.ref.uid, (device, holder))
+                apart.append(holder)
+        blocking.update((holder.ref.uid, (device, holder)) for holder in in_order(apart))
     if not blocking:
         return None
     (device, first), *others = blocking.values()

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpu_scheduler import names
 from gpu_scheduler.core.immutable import immutable
-from gpu_scheduler.core.ledger.hold import Hold, without_claims_of_pods
+from gpu_scheduler.core.ledger.hold import Hold, in_order, without_claims_of_pods
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import Cordon, cordon_of
 from gpu_scheduler.core.nodes.inventory import UNREAD, Device, DeviceReading, Health
@@ -96,7 +96,7 @@ def _known(node: Node, ledger: Ledger) -> Iterator[DeviceState]:
     takes_pods = node.ready and not node.unschedulable and not node.stale
     for device in () if node.inventory is None else node.inventory.devices:
         reading = node.readings.get(device.index, UNREAD)
-        holders = _ordered(ledger.devices.holders_of(node.name, device.index))
+        holders = in_order(without_claims_of_pods(ledger.devices.holders_of(node.name, device.index).values()))
         cordon = cordon_of(node.cordons, str(device.index), node.inventory)
         available = takes_pods and not holders and cordon is None and reading.health is not Health.UNHEALTHY
         yield DeviceState(str(device.index), device, reading, holders, cordon, available)
@@ -111,12 +111,9 @@ def _unknown(node: Node, held: Iterable[Hold], ledger: Ledger) -> Iterator[Devic
                 found.setdefault(device, {})[holder.ref.uid] = holder
     for device in sorted(found, key=lambda device: (natural(device), device)):
         cordon = cordon_of(node.cordons, device, node.inventory)
-        yield DeviceState(device, None, UNREAD, _ordered(found[device]), cordon, available=False)
-
-
-def _ordered(holders: Mapping[str, Hold]) -> tuple[Hold, ...]:
-    found = without_claims_of_pods(holders.values())
-    return tuple(sorted(found, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
+        yield DeviceState(
+            device, None, UNREAD, in_order(without_claims_of_pods(found[device].values())), cordon, available=False
+        )
 
 
 @immutable

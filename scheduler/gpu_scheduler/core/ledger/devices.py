@@ -7,11 +7,11 @@ together. If the node's inventory does not relate two kinds of names, they count
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, combinations
+from itertools import chain
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, DeviceChanged, QuotaChanged
-from gpu_scheduler.core.immutable import immutable
-from gpu_scheduler.core.ledger.hold import Hold
+from gpu_scheduler.core.ledger.conflicts import Conflict, SharedBy, node_conflicts
+from gpu_scheduler.core.ledger.hold import Hold, in_order
 from gpu_scheduler.core.ledger.latest import LatestHold
 from gpu_scheduler.core.ledger.moved_gpus import MovedGpu, moved_gpus
 from gpu_scheduler.core.ledger.namespace_usage import NOTHING_HELD, Held, NamespaceUsage, NodeDevice
@@ -19,16 +19,6 @@ from gpu_scheduler.core.nodes.inventory import DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.policy import Sharing
-
-
-@immutable
-class Conflict:
-    """Two pods, or a pod and a claim, that hold one device against the rules."""
-
-    node: str
-    device: str
-    first: Hold
-    second: Hold
 
 
 @dataclass(slots=True)
@@ -45,6 +35,8 @@ class _NodeDevices:
     unknown_by_kind: dict[str, dict[str, Hold]] = field(default_factory=dict)
     """Holders by kind of name, only for names that the inventory does not know. No numbers: it has those of all its
     devices, so another number is none of them."""
+    slices: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
+    """By the key of a GPU and by uid: the MIG devices of a pod that holds no other part of this GPU."""
     contended: dict[str, None] = field(default_factory=dict)
     """Keys of devices that more than one pod holds."""
     moved: dict[str, tuple[MovedGpu, ...]] = field(default_factory=dict)
@@ -78,13 +70,17 @@ class _NodeDevices:
         named = [NodeDevice(holder.node, self.part(device)[1] or device) for device in self.named(holder)]
         return Held(named, holder.limit if self.plugin else 0)
 
-    def same(self, device: str, other: str) -> bool:
-        """Whether two names mean one device, or devices that overlap."""
-        (key, part), (other_key, other_part) = self.part(device), self.part(other)
-        return key == other_key and (part is None or other_part is None or part.overlaps(other_part))
+    def holds(self, uid: str, device: str) -> bool:
+        """Whether a recorded pod holds this device, or one that certainly overlaps."""
+        key, part = self.part(device)
+        if uid not in self.by_device.get(key, ()):
+            return False
+        slices = self.slices.get(key, {}).get(uid)
+        return slices is None or part is None or part.mig_device is None or part.mig_device in slices
 
     def insert(self, holder: Hold) -> None:
         self.holders[holder.ref.uid] = holder
+        self._put_slices(holder)
         moved = moved_gpus(self.named(holder), holder.uuids, self.inventory)
         if moved:
             self.moved[holder.ref.uid] = moved
@@ -104,6 +100,8 @@ class _NodeDevices:
                 table.pop(key, None)
             if table is self.by_device:
                 keys.add(key)
+                if uid in self.slices.get(key, ()):
+                    del self.slices[key][uid]
                 if len(left) < 2:  # noqa: PLR2004 - one alone is no contention
                     self.contended.pop(key, None)
         self.moved.pop(uid, None)
@@ -117,6 +115,16 @@ class _NodeDevices:
             yield self.by_kind, kind
             if part is None and kind != NUMBER:
                 yield self.unknown_by_kind, kind
+
+    def _put_slices(self, holder: Hold) -> None:
+        parts = [part for device in self.taken(holder) if (part := self.part(device)[1]) is not None]
+        whole = {part.index for part in parts if part.mig_device is None}
+        found: dict[str, set[str]] = {}
+        for part in parts:
+            if part.mig_device is not None and part.index not in whole:
+                found.setdefault(sys.intern(str(part.index)), set()).add(part.mig_device)
+        for key, slices in found.items():
+            self.slices.setdefault(key, {})[holder.ref.uid] = frozenset(slices)
 
     def other_kinds(self, device: str) -> list[dict[str, Hold]]:
         """Return the holders that use another kind of name, if these names may mean this device."""
@@ -197,26 +205,22 @@ class Devices:
         return device if states is None else states.part(device)[0]
 
     def rivals(self, node: str, device: str) -> tuple[Hold, ...]:
-        """Return who holds this device, or a device that may be the same, in order of name."""
+        """Return who holds this device, or a device that may be the same."""
         states = self._nodes.get(node)
         if states is None:
             return ()
         known, other_kinds = states.by_device.get(states.part(device)[0]), states.other_kinds(device)
         if not known and not other_kinds:
             return ()
-        found = {
-            uid: holder
-            for uid, holder in (known or {}).items()
-            if any(states.same(device, other) for other in states.taken(holder))
-        }
+        found = {uid: holder for uid, holder in (known or {}).items() if states.holds(uid, device)}
         for holders in other_kinds:
             found.update(holders)
-        return _ordered(found)
+        return tuple(found.values())
 
     def certainly_holds(self, holder: Hold, device: str) -> bool:
         """Whether a recorded holder has this device or a part of it. Otherwise it is unknown what its names mean."""
         states = self._nodes.get(holder.node)
-        return states is not None and any(states.same(device, other) for other in states.taken(holder))
+        return states is not None and states.holds(holder.ref.uid, device)
 
     def holders_of(self, node: str, index: int) -> Mapping[str, Hold]:
         """Return by uid who holds the device, a part of it, or a device that may be the same.
@@ -257,43 +261,36 @@ class Devices:
         holders = (
             {} if states is None else {uid: each for uses in states.by_device.values() for uid, each in uses.items()}
         )
-        return next(iter(_ordered(holders)), None)
+        return next(iter(in_order(holders.values())), None)
 
-    def may_share(self, one: Hold, other: Hold, device: str, sharing: Sharing) -> bool:
-        """Whether `other` may hold `device` of its node at the same time as `one`."""
-        if other.kept and (one.workload, one.index) == (other.workload, other.index):
-            # The line is kept for this pod.
-            return True
-        if one.is_claim or other.is_claim or (one.claims and other.claims):
-            # A kubelet gives a device to the pods of one claim alone.
-            same = one.ref.namespace == other.ref.namespace and not frozenset(one.claims).isdisjoint(other.claims)
-            if not same or one.is_claim or other.is_claim:
-                return same
-        if sharing is Sharing.NONE:
-            return False
-        if sharing is Sharing.ANY or (one.sharing_any and other.sharing_any) or (one.shared and other.shared):
-            return True
-        if one.workload is None or one.workload != other.workload or one.index == other.index:
-            return False
-        states = self._nodes.get(other.node) or _NodeDevices()
-        return all(any(states.part(name) == states.part(device) for name in holder.named) for holder in (one, other))
+    def shared_by(self, one: Hold, sharing: Sharing) -> SharedBy:
+        """Return which devices of its node `one` may hold at the same time as others there."""
+        states = self._nodes.get(one.node) or _NodeDevices()
+        return SharedBy(one, sharing, states.part)
+
+    def unchecked(self, sharing: Sharing) -> list[str]:
+        """Return the nodes with devices of several pods that have changed since conflicts were looked for there."""
+        return [node for node in self._contended if sharing not in self._found.get(node, ())]
+
+    def check(self, node: str, sharing: Sharing) -> None:
+        """Look for conflicts on this node, unless it has none any more or was looked at since."""
+        if node in self._contended and sharing not in self._found.get(node, ()):
+            self._found.setdefault(node, {})[sharing] = tuple(self._conflicts_of(node, sharing))
 
     def conflicts(self, sharing: Sharing) -> tuple[Conflict, ...]:
         """Return pairs of pods that hold one device against the rules, in a stable order.
 
         Only nodes that changed since the last call are checked again.
         """
-        for node in self._contended:
-            found = self._found.setdefault(node, {})
-            if sharing not in found:
-                found[sharing] = tuple(self._conflicts_of(node, sharing))
+        for node in self.unchecked(sharing):
+            self.check(node, sharing)
         return tuple(conflict for node in sorted(self._contended) for conflict in self._found[node][sharing])
 
     def moved(self) -> Iterator[tuple[Hold, tuple[MovedGpu, ...]]]:
         """Yield the pods whose GPUs have moved, with these GPUs. The cost depends only on the nodes that have some."""
         for node in sorted(self._moved):
             states = self._nodes[node]
-            for holder in _ordered({uid: states.holders[uid] for uid in states.moved}):
+            for holder in in_order(states.holders[uid] for uid in states.moved):
                 yield holder, states.moved[holder.ref.uid]
 
     def moved_of(self, holder: Hold) -> tuple[MovedGpu, ...]:
@@ -317,6 +314,8 @@ class Devices:
             ):
                 for key, holders in table.items():
                     yield (word, node, key), frozenset(holders)
+            for key, slices in states.slices.items():
+                yield from ((("slices", node, key, uid), found) for uid, found in slices.items())
             yield ("moved", node), states.moved
         for node in self._contended:
             yield ("contended", node), True
@@ -327,19 +326,9 @@ class Devices:
         states = self._nodes[node]
         # Without an inventory, the numbers of a pod with a limit may count from 0 inside its container.
         vague = states.inventory is None
-        proven = {
-            uid: holder for uid, holder in states.holders.items() if not (vague and holder.limit) and not holder.kept
-        }
-        for one, other in combinations(_ordered(proven), 2):
-            if one.is_claim and other.is_claim:
-                # Neither is a pod, so nobody would get the event. What a user's claims share, their driver decides.
-                continue
-            for device in states.named(one):
-                # Only names that certainly mean the same device prove a conflict.
-                met = any(states.same(device, claimed) for claimed in states.named(other))
-                if met and not self.may_share(one, other, device, sharing):
-                    yield Conflict(node, device, one, other)
-                    break
+        contenders = {uid: each for key in states.contended for uid, each in states.by_device[key].items()}
+        proven = [each for each in contenders.values() if not (vague and each.limit) and not each.kept]
+        return node_conflicts([(each, states.named(each)) for each in in_order(proven)], states.part, sharing)
 
     def _after_change(self, node: str) -> None:
         """Update `_contended` and `_moved`, and drop cached conflicts.
@@ -358,9 +347,3 @@ class Devices:
             self._moved.discard(node)
         if not states.holders and states.inventory is None and not states.plugin:
             del self._nodes[node]
-
-
-def _ordered(holders: dict[str, Hold]) -> tuple[Hold, ...]:
-    if len(holders) < 2:  # noqa: PLR2004 - one alone is in order
-        return tuple(holders.values())
-    return tuple(sorted(holders.values(), key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))

@@ -131,6 +131,11 @@ def hold_of(pod: Pod, node: str) -> Hold:
     )
 
 
+def in_order(holders: Iterable[Hold]) -> tuple[Hold, ...]:
+    """Return the holders in the order of their names."""
+    return tuple(sorted(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid)))
+
+
 def without_claims_of_pods(holders: Iterable[Hold]) -> list[Hold]:
     """Return the holders without the claims by which pods among them hold."""
     found = list(holders)

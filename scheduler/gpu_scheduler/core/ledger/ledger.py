@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import chain
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS, AnyIndexFreed, ClusterEvent, IndexChanged
-from gpu_scheduler.core.ledger.devices import Conflict, Devices
+from gpu_scheduler.core.ledger.conflicts import Conflict
+from gpu_scheduler.core.ledger.devices import Devices
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, drifts, hold_of, own_index
 from gpu_scheduler.core.ledger.indices import Indices
 from gpu_scheduler.core.ledger.kept_lines import KeptLines
@@ -148,6 +149,12 @@ class Ledger:
             return None
         holders = (self._by_uid[uid] for uid in uids)
         return min(holders, key=lambda holder: (holder.ref.namespace, holder.ref.name, holder.ref.uid))
+
+    def check_nodes(self) -> Iterator[str]:
+        """Look for conflicts on each node that has changed since; yield its name."""
+        for node in self.devices.unchecked(self._policy.sharing):
+            self.devices.check(node, self._policy.sharing)
+            yield node
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return pairs of pods that hold one device against the rules, in a stable order."""

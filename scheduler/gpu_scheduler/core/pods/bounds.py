@@ -11,9 +11,11 @@ from gpu_scheduler.core.immutable import immutable
 MAX_ANNOTATION: Final = 63
 """Bytes of one of our annotations, except the map. The longest valid value is a GPU's model."""
 
+MAX_LINE_DEVICES: Final = 128
+"""GPUs of one line of a map: more than a machine has, MIG devices included. A decision compares those of all lines."""
+
 MAX_VALUE: Final = 4096
-"""Bytes of a value of one of the two CUDA variables: enough for every index of the largest inventory, or for 99
-UUIDs."""
+"""Bytes of a value of one of the two CUDA variables: enough for every index of a line, or for 99 UUIDs."""
 
 MAX_VALUES: Final = 16 * 1024
 """Bytes of all different values of the two CUDA variables in a pod."""

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Final
 
 from gpu_scheduler.core.immutable import immutable
-from gpu_scheduler.core.pods.bounds import MAX_VALUE
+from gpu_scheduler.core.pods.bounds import MAX_LINE_DEVICES, MAX_VALUE
 from gpu_scheduler.core.text import quote
 
 MAX_BYTES: Final = 64 * 1024
@@ -49,6 +49,7 @@ _NODE_RULE: Final = (
 _GPU_RULE: Final = "GPU must be a number, GPU-<uuid> or MIG-<uuid>"
 _KIND_RULE: Final = "GPUs of one line must be of one kind: numbers, GPU-<uuid> or MIG-<uuid>"
 _SIZE_RULE: Final = f"it must have at most {MAX_BYTES} bytes"
+_COUNT_RULE: Final = f"a line must have at most {MAX_LINE_DEVICES} GPUs"
 _LENGTH_RULE: Final = f"the GPUs of a line must take at most {MAX_VALUE} characters"
 _EMPTY_RULE: Final = "GPUs must be separated by single commas; leave out all of them for no GPU"
 
@@ -118,6 +119,12 @@ class PlacementMap:
     def slots(self) -> tuple[Slot, ...]:
         """Return all lines. Each call makes them anew."""
         return tuple(map(self._slot, range(len(self.indices))))
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs all lines name together."""
+        without = self._text.count(":\n") + self._text.endswith(":")
+        return self._text.count(",") + len(self.indices) - without
 
     @property
     def size(self) -> int:
@@ -239,6 +246,8 @@ def _devices(ids: str) -> tuple[tuple[str, ...], str | None]:
 
 def _fault_of(devices: tuple[str, ...]) -> str | None:
     """Return the rule that a line's devices break, if any."""
+    if len(devices) > MAX_LINE_DEVICES:
+        return _COUNT_RULE
     kinds: set[str] = set()
     seen: set[str] = set()
     for device in devices:

@@ -14,6 +14,8 @@ from gpu_scheduler.core.reasons import Fault, Reason
 TOGETHER: Final = "together"
 MOST_TOGETHER: Final = 256
 """Most lines of a map whose pods start together: a decision on one of them looks at all lines."""
+MOST_GPUS: Final = 8 * MOST_TOGETHER
+"""Most GPUs that these lines name: eight each."""
 
 
 def starts_together(pod: PodText, placement_map: PlacementMap) -> bool:
@@ -34,6 +36,9 @@ def together_fault(pod: PodText, placement_map: PlacementMap | None) -> Fault | 
     elif len(placement_map.indices) > MOST_TOGETHER:
         what = f"cannot start {len(placement_map.indices)} lines together: they must be at most {MOST_TOGETHER}"
         remedy = "write fewer lines"
+    elif placement_map.gpus > MOST_GPUS:
+        what = f"cannot start lines with {placement_map.gpus} GPUs together: they must be at most {MOST_GPUS}"
+        remedy = "write fewer GPUs"
     elif pod.annotations.get(names.OBSERVER) == "true":
         what = f"cannot start observers together (annotation {names.OBSERVER}): they hold no GPU"
         remedy = f"leave out {names.OBSERVER}"

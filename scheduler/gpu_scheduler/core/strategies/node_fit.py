@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from gpu_scheduler import names
 from gpu_scheduler.core.filters import gpu_filters, node_filters
+from gpu_scheduler.core.ledger.conflicts import may_share
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import cordon_of
@@ -357,7 +358,7 @@ class NodeFilter:
         elif (
             free < requirements.memory
             or reading.utilization > self.utilization_goal
-            or (holders and not all(self._shares(holder, device) for holder in holders.values()))
+            or (holders and not all(may_share(self._claim, holder, self._sharing) for holder in holders.values()))
         ):
             return None
         return _free_device(device.index, free, reading.utilization, len(holders), reading.health is Health.DEGRADED)
@@ -366,9 +367,6 @@ class NodeFilter:
         """Return how many MiB neither holders have reserved nor any process uses."""
         reserved = sum([holder.memory for holder in holders.values()]) if holders else 0
         return max((device.memory or 0) - max(reserved, reading.used), 0)
-
-    def _shares(self, holder: Hold, device: Device) -> bool:
-        return self._ledger.devices.may_share(self._claim, holder, str(device.index), self._sharing)
 
 
 # Most nodes have equal free devices and equal failures: equal values are stored once.

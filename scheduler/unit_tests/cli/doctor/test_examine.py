@@ -13,7 +13,7 @@ from gpu_scheduler.cli.doctor.examine import CHECKS, examine
 from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, WEBHOOKS
 from gpu_scheduler.cli.doctor.facts import Answer, Claims, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
 from gpu_scheduler.cli.doctor.findings import Finding, Result
-from gpu_scheduler.core.ledger.devices import Conflict
+from gpu_scheduler.core.ledger.conflicts import Conflict
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
 from gpu_scheduler.core.refs import PodRef
