@@ -119,9 +119,10 @@ def test_of_workloads_that_need_each_others_gpus_one_starts(controllers: Namespa
         )
         (kind,) = (body["kind"] for body in bodies if body["metadata"]["name"] == started[-1])
         controllers.kube.delete(f"{collection(controllers.name, kind)}/{started[-1]}?propagationPolicy=Orphan")
-        for name in _pods(controllers):
-            if name.startswith(started[-1]):
-                controllers.delete(name)
+        if kind == "Deployment":
+            # It would make pods anew, which start before the others again.
+            controllers.kube.call("DELETE", f"{collection(controllers.name, 'ReplicaSet')}?propagationPolicy=Orphan")
+        eventually("its pods are gone", lambda: not _deleted(controllers, started[-1]))
     assert sorted(started) == ["job", "set", "web"]
     assert scheduler.metric("gpu_scheduler_conflicts") == 0
 
@@ -130,6 +131,14 @@ def _pods(namespace: Namespace) -> dict[str, str]:
     """Return the node of each pod by its name; empty if it has none."""
     _, answer = namespace.kube.call("GET", namespace.pods)
     return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in answer["items"]}
+
+
+def _deleted(namespace: Namespace, workload: str) -> list[str]:
+    """Delete all pods of the workload. Return their names."""
+    found = [name for name in _pods(namespace) if name.startswith(workload)]
+    for name in found:
+        namespace.delete(name)
+    return found
 
 
 def _one_started(namespace: Namespace, gone: list[str]) -> str | None:
