@@ -12,6 +12,7 @@ MAX_BYTES: Final = 1000
 
 _MAX_QUOTED: Final = 60
 _ELLIPSIS: Final = "…"
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]{0,252}")
 _DIGITS: Final = re.compile(r"0*([0-9]+)")
 
 
@@ -29,16 +30,22 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
+def identifier(text: str) -> str:
+    """Return `text` as it is if it can be the name of an object, otherwise quoted: the API server takes any owner."""
+    return text if _IDENTIFIER.fullmatch(text) else quote(text)
+
+
 def sentence(word: str, what: str, remedy: str) -> str:
     """Return `WORD: WHAT; REMEDY` in at most 1,000 bytes of UTF-8.
 
-    If that is too long, WHAT is shortened first, so that word and remedy stay whole.
+    If that is too long, WHAT is shortened first, so that word and remedy stay whole. Nothing in it ends a line or
+    moves a cursor, whoever wrote it.
     """
-    head, tail = f"{word}: ", f"; {remedy}" if remedy else ""
+    head, what, tail = f"{word}: ", printable(what), printable(f"; {remedy}") if remedy else ""
     whole = f"{head}{what}{tail}"
-    if len(whole.encode(errors="replace")) <= MAX_BYTES:
+    if len(whole.encode()) <= MAX_BYTES:
         return whole
-    room = MAX_BYTES - len(head.encode(errors="replace"))
+    room = MAX_BYTES - len(head.encode())
     tail = _cut(tail, room - len(_ELLIPSIS.encode()))
     return f"{head}{_cut(what, room - len(tail.encode()))}{tail}"
 
@@ -55,7 +62,7 @@ def natural(name: str) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    data = text.encode(errors="replace")
+    data = text.encode()
     if len(data) <= size:
         return data.decode()
     return data[: size - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS

@@ -242,6 +242,35 @@ def test_the_lines_of_one_node_need_room_for_all(cpu: int, pods: int, missing: s
         assert isinstance(decision, Bind)
 
 
+FORGED = "x\x1b[2K\nNormal  Scheduled  pod/a  assigned"
+"""Ends the line of a listing and writes over it."""
+
+
+@pytest.mark.parametrize("owner", [Owner(FORGED, "train"), Owner("StatefulSet", FORGED)], ids=["kind", "name"])
+def test_a_victims_message_shows_a_forged_owner_in_quotes(owner: Owner) -> None:
+    """The API server takes any text as kind and name of an owner; the pod of another tenant waits for its line (S4)."""
+    held = ledger_of()
+    bind(member(0, owner=owner), held)
+
+    found = message(decided(other("0=node2:0\n"), held, CLUSTER))
+    assert found.isprintable()
+    says(found, "GpuHeld", r'"x\x1b[2K\nNormal  Scheduled  pod/a  assigned"', "line 2")
+
+
+def test_owners_whose_names_have_slashes_are_told_apart() -> None:
+    """Kind A with name b/C, and kind A/b with name C (S8)."""
+    held = ledger_of()
+    pods = []
+    for number, owner in enumerate((Owner("A", "b/C"), Owner("A/b", "C"))):
+        first = pod(f"a-{number}", "0=node1:\n1=node1:\n2=node2:\n", annotations=TOGETHER, owner=owner)
+        pods.append(bind(replace(first, ref=replace(first.ref, uid=f"uid-{number}")), held))
+
+    assert sum(1 for _ in held.kept_lines) == 4
+    for each in pods:
+        held.forget(each.ref.uid)
+    assert list(held.kept_lines) == []
+
+
 def test_a_port_of_the_host_fits_once_on_a_node() -> None:
     """Two lines name node1."""
     pending = member(0, resource_request=replace(member(0).resource_request, ports=frozenset({PORT})))

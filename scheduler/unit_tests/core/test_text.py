@@ -60,9 +60,10 @@ SENTENCES = {
         ("GpuHeld", "x" * 500, "y" * 2000),
         f"GpuHeld: …; {'y' * (MAX_BYTES - size('GpuHeld: …; …'))}…",
     ),
-    "half a surrogate pair, which UTF-8 cannot encode": (
-        ("GpuHeld", "\ud800" * 1000, "wait"),
-        f"GpuHeld: {'?' * (MAX_BYTES - size('GpuHeld: …; wait'))}…; wait",
+    "half a surrogate pair, which UTF-8 cannot encode": (("GpuHeld", "\ud800", "wait"), r"GpuHeld: \ud800; wait"),
+    "what ends a line or moves the cursor (S4)": (
+        ("GpuHeld", "held by\r\nme\x1b[2K", "wait\u202e"),
+        r"GpuHeld: held by\r\nme\x1b[2K; wait\u202e",
     ),
 }
 
@@ -89,7 +90,9 @@ def test_every_sentence_fits_and_keeps_its_reason(word: str, what: str, remedy: 
     """A sentence has at most 1,000 bytes of UTF-8 and begins with the reason; a remedy that fits is never cut."""
     result = sentence(word, what * 3, remedy)
 
+    shown = printable(remedy)
     assert size(result) <= MAX_BYTES
+    assert result.isprintable()
     assert result.startswith(f"{word}: ")
-    if remedy and len(remedy.encode(errors="replace")) < 900:
-        assert result.endswith("; " + remedy.encode(errors="replace").decode())
+    if remedy and size(shown) < 900:
+        assert result.endswith(f"; {shown}")

@@ -9,6 +9,7 @@ from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.refs import PodRef, WorkloadKey
+from gpu_scheduler.core.text import identifier
 
 
 @immutable
@@ -70,7 +71,12 @@ class Hold:
             return f"{self.kind} {self.ref}"
         if not self.kept:
             return str(self.ref)
-        owner = f"{self.kind} {self.ref}" if self.kind else f"pods of namespace {self.ref.namespace} that have one map"
+        name = f"{self.ref.namespace}/{identifier(self.ref.name)}"
+        owner = (
+            f"{identifier(self.kind)} {name}"
+            if self.kind
+            else f"pods of namespace {self.ref.namespace} that have one map"
+        )
         return f"{owner} (line {self.index}, to start together)"
 
 

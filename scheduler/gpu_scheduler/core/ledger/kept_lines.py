@@ -162,9 +162,10 @@ def _slots(placement_map: PlacementMap, index: int) -> tuple[Slot, ...]:
 
 def _kept(workload: WorkloadKey, slot: Slot, node: str) -> Hold:
     """Return the hold of a line that no pod has. Its name is that of the workload's controller."""
-    owner = f"{workload.owner_kind}/{workload.owner_name}/{workload.map}/{slot.index}"
+    # Kind and name of an owner may have any character, so no character separates them.
+    uid = repr((workload.namespace, workload.owner_kind, workload.owner_name, workload.map, slot.index))
     return Hold(
-        PodRef(workload.namespace, workload.owner_name, f"{workload.namespace}/{owner}"),
+        PodRef(workload.namespace, workload.owner_name, uid),
         node,
         slot.devices,
         slot.devices,
