@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -51,6 +53,55 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = read_paths(["-"], EXAMPLE)
 
     assert str(found) == "document 1 (Pod a) of standard input"
+
+
+def test_a_fifo_to_which_nobody_writes_is_empty(tmp_path: Path) -> None:
+    """It was waited for without end (S6). What a shell writes into one, as <(command) does, is read."""
+    fifo = tmp_path / "made.yaml"
+    os.mkfifo(fifo)
+    with pytest.raises(RefusedInputError, match="there is no object in it"):
+        read_paths([str(fifo)], EXAMPLE)
+
+    reader, writer = os.pipe()
+    os.write(writer, b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n")
+    os.close(writer)
+    assert [each.name for each in read_paths([f"/dev/fd/{reader}"], EXAMPLE)] == ["a"]
+    os.close(reader)
+
+
+BOMBS = {
+    "lists of lists": "a: &a [lol, lol]\n"
+    + "".join(
+        f"{after}: &{after} [*{before}, *{before}]\n" for before, after in pairwise("abcdefghijklmnopqrstuvwxyz")
+    ),
+    "a long text": f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 100)}]\n",
+    "merged keys": "a: &a {a1: 1, a2: 2}\n"
+    + "".join(
+        f"{after}: &{after} {{<<: [*{before}, *{before}]}}\n"
+        for before, after in pairwise("abcdefghijklmnopqrstuvwxyz")
+    ),
+    "itself": "a: &a [*a]\n",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+def test_aliases_that_stand_for_too_much_are_refused(bomb: str, tmp_path: Path) -> None:
+    """Written out they would take gigabytes (S6)."""
+    path = tmp_path / "bomb.yaml"
+    path.write_text(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n{bomb}", encoding="utf-8")
+
+    with pytest.raises(RefusedInputError, match=r"line 1: its aliases .* make it longer than 4 MiB"):
+        read_paths([str(path)], EXAMPLE)
+
+
+def test_aliases_of_an_honest_file_are_read(tmp_path: Path) -> None:
+    """As kubectl reads them."""
+    path = tmp_path / "pods.yaml"
+    path.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: &a {app: x}}\nspec: {nodeSelector: *a}\n")
+
+    (found,) = read_paths([str(path)], EXAMPLE)
+
+    assert found.body["spec"] == {"nodeSelector": {"app": "x"}}
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

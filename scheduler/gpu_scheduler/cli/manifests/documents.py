@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = "example: kubectl create job train --image=busybox --dry-run=client -o yaml"
 
+
+MOST_CHARACTERS: Final = 2**22
+"""Longest document that has aliases, when each of them is written out. The API server takes objects up to 3 MiB."""
 
 _NOWHERE: Final = yaml.MappingNode("", [], yaml.Mark("", 0, 0, 0, None, 0), None)
 """In place of the node of an object that no file has."""
@@ -110,7 +114,33 @@ def _parsed(text: str) -> Iterator[tuple[Any, yaml.Node]]:
     while loader.check_node():
         node = loader.get_node()
         if node is not None:
+            _check_aliases(node)
             yield loader.construct_document(node), node
+
+
+def _check_aliases(document: yaml.Node) -> None:
+    """Check that the document is not much longer when its aliases are written out. ConstructorError otherwise."""
+    lengths: dict[int, int] = {}
+    written = 0
+
+    def length(node: yaml.Node) -> int:
+        nonlocal written
+        known = lengths.get(id(node))
+        if known is not None:
+            return known
+        # An alias within what it stands for has no end.
+        lengths[id(node)] = MOST_CHARACTERS
+        children = node.value if isinstance(node, yaml.SequenceNode) else ()
+        children = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else children
+        own = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+        written += own
+        lengths[id(node)] = own + sum(map(length, children))
+        return lengths[id(node)]
+
+    whole = length(document)
+    if whole > max(written, MOST_CHARACTERS):
+        problem = f"its aliases (*name) make it longer than {MOST_CHARACTERS // 2**20} MiB; write fewer of them"
+        raise yaml.constructor.ConstructorError(None, None, problem, document.start_mark)
 
 
 def _flat(parsed: Iterator[tuple[Any, yaml.Node]]) -> Iterator[Document]:

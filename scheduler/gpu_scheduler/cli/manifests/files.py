@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from gpu_scheduler.cli.manifests.documents import Manifest, read_manifests
 from gpu_scheduler.cli.options import RefusedInputError
@@ -51,13 +52,20 @@ def shown(source: str) -> str:
     return "standard input" if source == STDIN else source
 
 
+def opened(source: str) -> BinaryIO:
+    """Open a file for reading. A FIFO to which nobody writes is at its end at once; else it would block for ever."""
+    file = os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    os.set_blocking(file.fileno(), True)
+    return file
+
+
 def read_text(source: str, example: str) -> str:
     """Return the text of a file, or of standard input for `-`. RefusedInputError if it cannot be read."""
     try:
         if source == STDIN:
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
-            with Path(source).open("rb") as file:
+            with opened(source) as file:
                 data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise RefusedInputError(f"cannot read {source}: it has more than {MOST_BYTES // 2**20} MiB ({example})")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -128,6 +127,7 @@ def replay_listing(items: list[View]) -> Listing:
 @contextmanager
 def _opened(file: str) -> Iterator[Iterator[bytes]]:
     """Yield the lines of the file or, for "-", of standard input. A line that is too long is cut."""
+    from gpu_scheduler.cli.manifests.files import opened
     from gpu_scheduler.scheduler.replay import MAX_LINE
 
     def lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -136,7 +136,7 @@ def _opened(file: str) -> Iterator[Iterator[bytes]]:
     if file == "-":
         yield lines(sys.stdin.buffer)
         return
-    with Path(file).open("rb") as stream:
+    with opened(file) as stream:
         yield lines(stream)
 
 

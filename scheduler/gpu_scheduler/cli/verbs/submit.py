@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -44,11 +43,12 @@ async def submit(options: Options, file: str, *, wait: bool = False, at_most: st
     """
     import asyncio
 
+    from gpu_scheduler.cli.manifests.files import read_text, shown
     from gpu_scheduler.cli.verbs.manifests import read_documents
 
     seconds = read_duration(at_most, "--timeout")
-    documents = await asyncio.to_thread(_read, file)
-    found = read_documents(documents, "standard input" if file == "-" else file)
+    documents = await asyncio.to_thread(read_text, file, "example: gpu-scheduler submit my-workload.yaml")
+    found = read_documents(documents, shown(file))
     async with reached(options) as api:
         namespaces = [_namespace(document, options, api) for document in found]
         wanted = list(zip(found, namespaces, strict=True))
@@ -181,16 +181,6 @@ def _report(done: Sequence[tuple[View, str]], options: Options) -> None:
     table = PrintedTable(columns, items)
     listing = Listing("Submission", items, table, table, lambda item: f"gpuworkload.agentaflow.io/{item['name']}")
     sys.stdout.write(render(listing, options))
-
-
-def _read(file: str) -> str:
-    try:
-        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
-        raise RefusedInputError(
-            f"cannot read {file}: {why}; name a file (example: gpu-scheduler submit my-workload.yaml)"
-        ) from error
 
 
 def _namespace(document: Document, options: Options, api: ApiClient) -> str:
