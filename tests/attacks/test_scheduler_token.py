@@ -246,6 +246,31 @@ def test_the_scheduler_writes_the_selected_node_of_a_claim(tenant: Tenant, sched
         assert answer["metadata"]["annotations"] == {**(having or {}), SELECTED: "node1"}
 
 
+BINDINGS: Final[dict[str, Object]] = {
+    "an annotation": {"annotations": {"a": "b"}},
+    "an annotation of ours that its user writes": {"annotations": {"agentaflow.gpu/observer": "true"}},
+    "an unknown annotation beside a known one": {
+        "annotations": {"agentaflow.gpu/assigned-devices": "0", "agentaflow.gpu/assigned-everything": "yes"}
+    },
+    "a label": {"labels": {"app": "bank"}},
+}
+
+
+@pytest.mark.promise("guard-11")
+@pytest.mark.parametrize("what", BINDINGS)
+def test_a_stolen_token_writes_nothing_else_by_a_binding(
+    targets: Tenant, scheduling: KubeClient, user: str, what: str
+) -> None:
+    """The API server copies annotations and labels of a Binding to the pod (S5)."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node4"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "train-0", **BINDINGS[what]}, "target": target}
+    # The scheduler has no right to the older path.
+    for path in ("pods/train-0/binding", "bindings")[: 2 if user == OUTSIDE else 1]:
+        refused = refusal(scheduling.call("POST", f"{targets.pods.removesuffix('/pods')}/{path}", body))
+        assert refused.endswith(denial("scheduler", "a scheduler writes more than assignments by a Binding"))
+    assert "nodeName" not in targets.namespace.read("train-0")["spec"]
+
+
 def test_a_stolen_token_can_bind_pods_of_other_schedulers(targets: Tenant, stolen: KubeClient) -> None:
     """A Binding does not name the pod's scheduler, so this token can also bind pods of other schedulers."""
     target = {"apiVersion": "v1", "kind": "Node", "name": "node4"}
