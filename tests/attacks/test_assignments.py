@@ -11,6 +11,8 @@ from tests.attacks.installed_cluster import refusal
 from tests.messages import denial, says
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.attacks.installed_cluster import InstalledCluster, Tenant
     from tests.objects import Object
 
@@ -100,3 +102,22 @@ def test_a_tenant_gives_no_node_an_alias(cluster: InstalledCluster, tenant: Tena
 
     assert status == 403, answer
     assert cluster.kube.get("/api/v1/nodes/node1") == before
+
+
+@pytest.mark.promise("guard-5")
+@pytest.mark.parametrize("path", ["", "/status"])
+def test_a_kubelet_gives_its_node_no_alias(cluster: InstalledCluster, tmp_path: Path, path: str) -> None:
+    """A kubelet may write its node, with its certificate; the pods of the other node's maps would be its own (S7)."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"}
+    group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    name = f"kubelets{path.replace('/', '-')}"
+    cluster.kube.create(bindings, {"metadata": {"name": name}, "roleRef": role, "subjects": [group]})
+    kubelet = cluster.plane.user_client(tmp_path, "system:node:node1", "system:nodes")
+    before = cluster.kube.get("/api/v1/nodes/node1")
+
+    answered = kubelet.merge(f"/api/v1/nodes/node1{path}", {"metadata": {"labels": {"gpu-node-name": "node2"}}})
+    assert refusal(answered).endswith(denial("node-alias", "a kubelet changes the alias of its node"))
+    assert cluster.kube.get("/api/v1/nodes/node1") == before
+    status, answer = kubelet.merge(f"/api/v1/nodes/node1{path}", objects.annotated({"example.com/rack": path or "7"}))
+    assert status == 200, answer

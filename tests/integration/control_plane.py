@@ -133,6 +133,14 @@ class ControlPlane:
         """Return a client with a real token of a service account."""
         return self.client(self.service_account_token(namespace, account))
 
+    def user_client(self, folder: Path, user: str, group: str) -> KubeClient:
+        """Return a client with a certificate of a user, as a kubelet has one."""
+        pair = folder / "user.pem"
+        pair.write_text("".join(file.read_text() for file in self.user_certificate(folder, user, group)))
+        client = KubeClient(self.port, str(self.ca), pair=str(pair))
+        self._clients.append(client)
+        return client
+
     @property
     def pids(self) -> dict[str, int]:
         """The process ids by name."""
@@ -201,7 +209,9 @@ class ControlPlane:
     def user_certificate(self, folder: Path, user: str, group: str) -> tuple[Path, Path]:
         """Write a user's certificate and key, for a program that knows no token. Return both files."""
         # Go refuses a certificate that names no host at all.
-        pair = self._authority.issue_cert(f"{user}.invalid", common_name=user, organization_name=group)
+        pair = self._authority.issue_cert(
+            f"{user.replace(':', '-')}.invalid", common_name=user, organization_name=group
+        )
         certificate, key = folder / f"{user}.crt", folder / f"{user}.key"
         pair.cert_chain_pems[0].write_to_path(str(certificate))
         pair.private_key_pem.write_to_path(str(key))

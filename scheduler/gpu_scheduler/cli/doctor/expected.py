@@ -32,6 +32,7 @@ GUARDS: Final = frozenset(
         "gpu-scheduler-cordons",
         "gpu-scheduler-inputs",
         "gpu-scheduler-monitor",
+        "gpu-scheduler-node-alias",
         "gpu-scheduler-node-name",
         "gpu-scheduler-rights",
         "gpu-scheduler-scheduler",
