@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 Json = dict[str, Any]
 
 MANAGER: Final = "gpu-scheduler-ansible"
-# More objects of one collection than these are read by a list, where the collection has no more than that.
-FEW: Final = 2
-LISTED: Final = 200
-PARALLEL: Final = 4
+PARALLEL: Final = 8
+PAGE: Final = 500
+# A kubectl asks for one object after the other: fewer than these are not worth another process.
+TOGETHER: Final = 16
 CALL_TIMEOUT: Final = 60
+MOST_NAMED: Final = 5
+# What kubectl says beside an error: warnings, and lines of its log.
+ASIDE: Final = re.compile(r"Warning: |[EIW][0-9]{4} ")
+UNSERVED: Final = "no matches for kind|^ensure CRDs are installed first"
+NOTHING: Final = "(?!)"
 
 
 class ClusterError(Exception):
     """The API server refused or did not answer; the text is one sentence."""
+
+
+def few(words: list[str]) -> str:
+    """Return the first words, and how many more there are."""
+    more = len(words) - MOST_NAMED
+    return ", ".join(words[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def plural(kind: str) -> str:
@@ -55,6 +67,12 @@ class Reference(NamedTuple):
         )
 
     @property
+    def body(self) -> Json:
+        """The object, as far as this says what it is."""
+        metadata = {"name": self.name, **({"namespace": self.namespace} if self.namespace else {})}
+        return {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
+
+    @property
     def where(self) -> str:
         """Namespace and name."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -80,19 +98,46 @@ class Cluster:
         """`kubectl` is the program with its options."""
         self._kubectl = kubectl
 
-    def run(self, *words: str, text: str = "") -> str:
-        """Return kubectl's output; raise ClusterError where it fails."""
+    def failure(self, text: str) -> ClusterError:
+        """Return the error for what kubectl says."""
+        return ClusterError(text)
+
+    def _call(self, words: Iterable[str], text: str = "") -> tuple[str, list[str]]:
+        """Return kubectl's output, and its complaints where it fails."""
         try:
             done = subprocess.run(  # noqa: S603 - the command is the caller's kubectl
                 [*self._kubectl, *words], input=text, capture_output=True, text=True, timeout=CALL_TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired:
-            raise ClusterError(f"the API server gave no answer within {CALL_TIMEOUT} s") from None
+            raise self.failure(f"the API server gave no answer within {CALL_TIMEOUT} s") from None
         except OSError as error:
-            raise ClusterError(f"cannot run {self._kubectl[0]}: {error.strerror}") from error
-        if done.returncode:
-            raise ClusterError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "kubectl failed")
-        return done.stdout
+            raise self.failure(f"cannot run {self._kubectl[0]}: {error.strerror}") from error
+        # Advice follows an empty line.
+        lines = done.stderr.strip().partition("\n\n")[0].splitlines()
+        complaints = [line for line in lines if not ASIDE.match(line)]
+        return done.stdout, (complaints or ["kubectl failed"]) if done.returncode else []
+
+    def run(self, *words: str, text: str = "") -> str:
+        """Return kubectl's output; raise ClusterError where it fails."""
+        output, complaints = self._call(words, text)
+        if complaints:
+            raise self.failure(" ".join(complaints))
+        return output
+
+    def run_all(self, words: Iterable[str], bodies: list[Json], spared: str = NOTHING) -> Iterator[str]:
+        """Hand the objects to as few kubectl as answer soon, and yield the output of each, in order.
+
+        Raise ClusterError where one complains of anything but what `spared` matches.
+        """
+        size = max(TOGETHER, -(-len(bodies) // PARALLEL))
+        parts = [bodies[start : start + size] for start in range(0, len(bodies), size)]
+        texts = [json.dumps({"apiVersion": "v1", "kind": "List", "items": part}) for part in parts]
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            for output, complaints in pool.map(lambda text: self._call(words, text), texts):
+                faults = [line for line in complaints if not re.search(spared, line)]
+                if faults:
+                    raise self.failure(" ".join(faults))
+                yield output
 
     def get(self, path: str) -> Json | None:
         """Return the object at this path; None where there is none, or no such kind."""
@@ -104,40 +149,25 @@ class Cluster:
             raise
         return found
 
-    def items(self, api_version: str, kind: str, namespace: str = "", **query: str) -> list[Json]:
-        """Return the objects of a collection; none where there is no such kind."""
-        words = f"?{urlencode(query)}" if query else ""
-        listed = self.get(f"{collection(api_version, kind, namespace)}{words}") or {"items": []}
-        # A list leaves out what each of its items is.
-        return [{"apiVersion": api_version, "kind": kind, **body} for body in listed["items"]]
+    def items(self, api_version: str, kind: str, namespace: str = "", **query: str) -> Iterator[Json]:
+        """Yield the objects of a collection, page by page; none where there is no such kind."""
+        path, query = collection(api_version, kind, namespace), {**query, "limit": str(PAGE)}
+        while page := self.get(f"{path}?{urlencode(query)}"):
+            # A list leaves out what each of its items is.
+            yield from ({"apiVersion": api_version, "kind": kind, **body} for body in page["items"])
+            query["continue"] = page["metadata"].get("continue", "")
+            if not query["continue"]:
+                break
 
-    def get_all(self, references: Iterable[Reference]) -> dict[Reference, Json]:
-        """Return the objects that exist, in the order of the references."""
-        collections: dict[str, list[Reference]] = {}
-        for reference in references:
-            collections.setdefault(reference.collection, []).append(reference)
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            found = pool.map(lambda item: self._get_of(*item), collections.items())
-            return {reference: body for bodies in found for reference, body in bodies}
-
-    def _list(self, path: str) -> Json | None:
-        """Return a list of this collection; None if there is none, or if the user may read only single objects."""
-        try:
-            return self.get(f"{path}?limit={LISTED}")
-        except ClusterError as error:
-            if "(Forbidden)" not in str(error):
-                raise
-            return None
-
-    def _get_of(self, path: str, references: list[Reference]) -> list[tuple[Reference, Json]]:
-        """Return those objects of one collection that exist: a few by their names, many by one list."""
-        listed = self._list(path) if len(references) > FEW else None
-        if listed and not listed["metadata"].get("continue"):
-            bodies = {body["metadata"]["name"]: body for body in listed["items"]}
-        else:
-            bodies = {each.name: self.get(each.path) for each in references}
-        of_kind = [(each, bodies.get(each.name)) for each in references]
-        return [(each, {"apiVersion": each.api_version, "kind": each.kind, **body}) for each, body in of_kind if body]
+    def get_all(self, references: Iterable[Reference], *, readable: bool = False) -> dict[Reference, Json]:
+        """Return the objects that exist, in the order of the references; or those that are `readable` for the user."""
+        wanted = list(references)
+        words = ("get", "--filename=-", "--ignore-not-found", "--show-managed-fields", "--output=json")
+        spared = rf"{UNSERVED}|\(Forbidden\)" if readable else UNSERVED
+        outputs = self.run_all(words, [each.body for each in wanted], spared)
+        listed = [body for output in outputs if output for body in json.loads(output)["items"]]
+        found = {Reference.of(body): body for body in listed}
+        return {each: found[each] for each in wanted if each in found}
 
     def delete(self, reference: Reference, uid: str) -> bool:
         """Delete the object where it still has this uid; return whether it is gone."""

@@ -78,8 +78,7 @@ def found(cluster: Cluster, asked: Json) -> list[Json]:
     kind, namespace = (asked["api_version"], asked["kind"]), asked["namespace"]
     if not asked["name"]:
         query = {"labelSelector": asked["selector"]} if asked["selector"] else {}
-        items: list[Json] = cluster.items(*kind, namespace, **query)
-        return items
+        return list(cluster.items(*kind, namespace, **query))
     body = cluster.get(Reference(*kind, namespace, asked["name"]).path)
     return [body] if body else []
 

@@ -12,6 +12,7 @@ from ansible.module_utils.kubectl import (  # type: ignore[import-untyped]  # ou
     MANAGER,
     ClusterError,
     Reference,
+    few,
 )
 from ansible.module_utils.kubectl import Cluster as Kubectl
 from ansible.module_utils.records import (  # type: ignore[import-untyped]  # likewise
@@ -83,7 +84,6 @@ OF_EVERY_NAMESPACE: Final = frozenset(
         ("ServiceAccount", "deployer"),
     }
 )
-MOST_NAMED: Final = 5
 PAUSE: Final = 0.5
 
 
@@ -158,12 +158,6 @@ def foreign_objects(contents: list[Json]) -> list[str]:
         )
 
     return sorted(f"{body['kind']} {body['metadata']['name']}" for body in contents if not belongs(body))
-
-
-def few(words: list[str]) -> str:
-    """Return the first words, and how many more there are."""
-    more = len(words) - MOST_NAMED
-    return ", ".join(words[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def what_holds(cluster: Cluster, reference: Reference) -> str:

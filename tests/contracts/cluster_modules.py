@@ -10,7 +10,7 @@ from tests.contracts.loading import load
 if TYPE_CHECKING:
     from types import ModuleType
 
-PARTS: Final = ("cluster_client", "node_facts", "kubectl", "records")
+PARTS: Final = ("node_facts", "kubectl", "records", "kube_context")
 
 
 def load_part(name: str) -> ModuleType:

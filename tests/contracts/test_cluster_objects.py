@@ -42,20 +42,23 @@ POLICY: Final = asked("MutatingAdmissionPolicy", "injects", api_version="admissi
 
 
 def test_an_object_and_a_collection_are_lists() -> None:
-    """So a role needs no other word for what is missing. The items of a collection say what they are."""
-    nodes = {"items": [{"metadata": {"name": "node1"}}]}
+    """So a role needs no other word for what is missing. Items, read page by page, say what they are."""
+    nodes: list[Json] = [{"items": [{"metadata": {"name": f"node{index}"}}], "metadata": {}} for index in (1, 2)]
+    nodes[0]["metadata"] = {"continue": "here"}
+    path = "/api/v1/nodes?labelSelector=gpu%3Dtrue&limit=500"
     cluster = FakeCluster(
         **{
             f"{SECRETS}/ca": {"kind": "Secret", "metadata": {"name": "ca"}},
             f"{SECRETS}/pair": None,
-            "/api/v1/nodes?labelSelector=gpu%3Dtrue": nodes,
+            path: nodes[0],
+            f"{path}&continue=here": nodes[1],
         }
     )
 
     assert reading.read(cluster, asked("Secret", "ca", "system"))[0]["metadata"]["name"] == "ca"
     assert reading.read(cluster, asked("Secret", "pair", "system")) == []
     assert reading.read(cluster, asked("Node", selector="gpu=true")) == [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}}
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("node1", "node2")
     ]
 
 

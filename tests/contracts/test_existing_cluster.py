@@ -191,26 +191,12 @@ def test_image_without_a_registry_is_looked_for_on_the_nodes(name: str) -> None:
     assert ACCESS.unlisted([SHORT], bodies) == missing
 
 
-class Records:
-    """A cluster in which the monitors are recorded, and in which the drivers' record may not be read."""
-
-    def get(self, path: str) -> dict[str, Any] | None:
-        """Return a record."""
-        if path.endswith("/driver"):
-            raise ACCESS.ForbiddenError("no")
-        lines = (
-            "v1 Namespace gpu-scheduler-monitor 1\napps/v1 DaemonSet gpu-scheduler-monitor/gpu-scheduler-monitor 2\n"
-        )
-        return {"data": {"objects": lines}} if path == "/api/v1/namespaces/system/configmaps/monitor" else None
-
-
 def test_what_a_role_has_installed_is_read_from_its_record() -> None:
     """A record that is not there, or that may not be read, names nothing."""
-    records = {"monitor": "monitor", "driver": "driver", "scheduler": "scheduler"}
+    lines = "v1 Namespace gpu-scheduler-monitor 1\napps/v1 DaemonSet gpu-scheduler-monitor/gpu-scheduler-monitor 2\n"
 
-    found = ACCESS.recorded_daemonsets(Records(), "system", records)
-
-    assert found == {"monitor": ["gpu-scheduler-monitor/gpu-scheduler-monitor"]}
+    assert ACCESS.daemonsets_of({"data": {"objects": lines}}) == ["gpu-scheduler-monitor/gpu-scheduler-monitor"]
+    assert ACCESS.daemonsets_of({}) == []
 
 
 # What the user says → the roles that would remove untold what they installed, and the source of the drivers.

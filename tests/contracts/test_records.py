@@ -55,6 +55,10 @@ class FakeCluster(_Cluster):  # type: ignore[misc]  # the module is loaded from 
         """Return the object at this path."""
         return self.objects.get(path)
 
+    def get_all(self, references: Any) -> dict[Any, Json]:
+        """Return the objects that exist."""
+        return {each: self.objects[each.path] for each in references if each.path in self.objects}
+
     def delete(self, reference: Any, uid: str) -> bool:
         """Delete the object, or mark it as deleted where it has finalizers."""
         if str(reference) == self.fails_at:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.objects import Object
 
-client = load_part("cluster_client")
+kubectl, context = load_part("kubectl"), load_part("kube_context")
 access = load_module("roles", "preflight", "library", "cluster_access.py")
 
 APPLY: Final = "application/apply-patch+yaml"
@@ -79,9 +79,7 @@ def preflight(plane: ControlPlane, folder: Path, token: str, **values: Any) -> t
 
 def path_of(body: Object) -> str:
     """Return where an object is at the API server."""
-    meta = body["metadata"]
-    path: str = access.path_of(body["apiVersion"], body["kind"], meta.get("namespace", ""), meta["name"])
-    return path
+    return str(kubectl.Reference.of(body).path)
 
 
 @pytest.mark.promise("up-8")
@@ -178,41 +176,80 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"port": 1},
         " (connection refused): ",
     ),
+    "nobody knows the host": (
+        {"cluster": {"server": "https://cluster.invalid"}},
+        "'test' does not answer (dial tcp: lookup",
+    ),
+    "it is no API server": ({"scheme": "http"}, "'test' answers Error from server (BadRequest)"),
     "the token has expired": (
-        {"token": "expired"},
-        "'test' does not accept the credentials in kubeconfig {file} (401): ",
+        {"user": {"token": "expired"}},
+        "'test' does not accept the credentials in kubeconfig {file} (Unauthorized): they are wrong or have expired",
     ),
+    "the user has no credentials": ({"user": {}}, "the credentials in kubeconfig {file} (it has none): log in anew"),
     "the user is nobody": (
-        {"token": ""},
-        "the credentials in kubeconfig {file} (403): ",
+        {"user": {"as": "system:anonymous", "token": ADMIN_TOKEN}},
+        "does not accept the credentials in kubeconfig {file} (Error from server (Forbidden): ",
     ),
-    "another CA": ({"ca": True}, "cannot be trusted (certificate verify failed:"),
-    "the login program is missing": ({"exec": "no-such-login"}, "logging in failed: "),
+    "another CA": ({"ca": True}, "cannot be trusted (tls: failed to verify certificate: x509: "),
+    "the CA's file is missing": (
+        {"cluster": {"certificate-authority": "/nowhere/ca.crt"}},
+        "Cannot use kube_context 'test' of kubeconfig {file} (unable to read certificate-authority /nowhere/ca.crt",
+    ),
+    "the login program is missing": (
+        {"login": "no-such-login"},
+        "(getting credentials: exec: executable no-such-login not found): they are wrong or have expired, so log in",
+    ),
+    "the login program fails": (
+        {"login": "sh", "args": ["-c", "echo run: az login >&2; exit 3"]},
+        "(run: az login getting credentials: exec: executable sh failed with exit code 3): ",
+    ),
+    "the login program waits for somebody": (
+        {"login": "sleep", "args": ["5"]},
+        "Cannot use kube_context 'test' of kubeconfig {file} (the API server gave no answer within 2 s): a request",
+    ),
+    "kubectl is missing": (
+        {"program": "/nowhere/kubectl"},
+        "cannot run /nowhere/kubectl: No such file or directory: install kubectl, or set kubectl_program",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_connection_that_fails_is_one_sentence(plane: ControlPlane, tmp_path: Path, name: str) -> None:
+def test_connection_that_fails_is_one_sentence(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """The sentence names the variable, what is wrong and the remedy."""
     given, sentence = REFUSED[name]
-    file = plane.kubeconfig(tmp_path / "config", str(given.get("token", ADMIN_TOKEN)), given.get("port"))
+    file = plane.kubeconfig(tmp_path / "config", ADMIN_TOKEN, given.get("port"))
     config = json.loads(file.read_text())
+    user, cluster = config["users"][0], config["clusters"][0]["cluster"]
+    cluster |= given.get("cluster", {})
+    cluster["server"] = cluster["server"].replace("https", given.get("scheme", "https"))
+    user["user"] = given.get("user", user["user"])
     if "ca" in given:
         trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.crt"))
-        config["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path / "other.crt")
-    if "exec" in given:
-        plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": given["exec"], "interactiveMode": "Never"}
-        config["users"][0]["user"] = {"exec": plugin}
+        cluster["certificate-authority"] = str(tmp_path / "other.crt")
+    if "login" in given:
+        plugin = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": given["login"],
+            "interactiveMode": "Never",
+        }
+        user["user"] = {"exec": {**plugin, "args": given.get("args", [])}}
+        monkeypatch.setattr(kubectl, "CALL_TIMEOUT", 2)
     file.write_text(str(given.get("text", json.dumps(config))))
 
     def ask() -> None:
-        cluster = client.Cluster(str(given.get("kubeconfig", file)), str(given.get("context", "test")))
-        access.allowed(cluster, {"resource": "pods"}, "get", "")
+        where = str(given.get("kubeconfig", file)), str(given.get("context", "test"))
+        cluster = context.Context(str(given.get("program", program("kubectl"))), *where)
+        cluster.get("/version")
+        access.missing_rights(cluster, [{"resource": "pods", "verbs": ["get"]}])
 
-    with pytest.raises(client.ClusterError) as error:
+    with pytest.raises(kubectl.ClusterError) as error:
         ask()
 
     assert sentence.format(file=file) in str(error.value)
+    assert str(error.value).endswith(".")
 
 
 @pytest.mark.promise("up-8")
@@ -226,11 +263,28 @@ def test_own_objects_pass_and_others_do_not(plane: ControlPlane, tmp_path: Path)
     issued = {"cert-manager.io/certificate-name": "issued"}
     plane.kube.create(maps, {"metadata": {"name": "issued", "annotations": issued}})
     plane.kube.create(f"{maps}?fieldManager=flux", {"metadata": {"name": "foreign"}, "data": {"a": "b"}})
-    cluster = client.Cluster(str(plane.kubeconfig(tmp_path / "config", ADMIN_TOKEN)), "test")
+    cluster = context.Context(str(program("kubectl")), str(plane.kubeconfig(tmp_path / "config", ADMIN_TOKEN)), "test")
     names = ["labelled", "managed", "issued", "foreign", "missing"]
-    rows = [{"api_version": "v1", "kind": "ConfigMap", "namespace": "owners", "names": names}]
+    references = [kubectl.Reference("v1", "ConfigMap", "owners", name) for name in names]
 
-    assert access.foreign_objects(cluster, rows) == {"field manager flux": ["ConfigMap owners/foreign"]}
+    assert access.foreign_objects(cluster.get_all(references)) == {"field manager flux": ["ConfigMap owners/foreign"]}
+
+
+def test_objects_of_several_kinds_are_read_by_few_kubectl(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order. What is not there, or not served, is left out; what the user may not read only where that is asked."""
+    monkeypatch.setattr(kubectl, "TOGETHER", 1)
+    monkeypatch.setattr(kubectl, "PARALLEL", 3)
+    token = plane.service_account_token("default", "deployer")
+    cluster = context.Context(str(program("kubectl")), str(plane.kubeconfig(tmp_path / "config", token)), "test")
+    forbidden = kubectl.Reference("v1", "Namespace", "", "kube-system")
+    unserved = kubectl.Reference("example.com/v1", "Issuer", "default", "none")
+    nodes = [kubectl.Reference("v1", "Node", "", name) for name in ("gpu-b", "missing", "gpu-a")]
+
+    assert [each.name for each in cluster.get_all([forbidden, *nodes, unserved], readable=True)] == ["gpu-b", "gpu-a"]
+    with pytest.raises(kubectl.ClusterError, match=r"lacks a right: .*namespaces \"kube-system\" is forbidden"):
+        cluster.get_all([*nodes, forbidden])
 
 
 @pytest.mark.plays

@@ -10,21 +10,27 @@ import re
 from typing import Any, Final
 
 from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-untyped]  # Ansible ships no types
-from ansible.module_utils.cluster_client import (  # type: ignore[import-untyped]  # ours: ansible.cfg says where
-    METADATA,
+from ansible.module_utils.kube_context import Context  # type: ignore[import-untyped]  # ours: ansible.cfg says where
+from ansible.module_utils.kubectl import (  # type: ignore[import-untyped]  # likewise
+    MANAGER,
     Cluster,
     ClusterError,
-    ForbiddenError,
-    in_parallel,
+    Reference,
+    few,
 )
 from ansible.module_utils.node_facts import node_facts  # type: ignore[import-untyped]  # likewise
+from ansible.module_utils.records import PART_OF, PRODUCT  # type: ignore[import-untyped]  # likewise
 
 DOCUMENTATION = r"""
 module: cluster_access
 short_description: Version of a cluster, rights of its user, and what stands in the way of an installation
 description:
-  - Reads from the API server, in parallel and with time-outs. Of Secrets only the metadata is read.
+  - Reads from the API server with kubectl, in parallel and with time-outs.
 options:
+  program:
+    description: The user's kubectl, a name on the PATH or an absolute path.
+    type: str
+    required: true
   kubeconfig:
     description: The kubeconfig to use.
     type: path
@@ -83,44 +89,33 @@ author: gpu-scheduler
 
 Json = dict[str, Any]
 
-REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-WHOAMI: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-MANAGER: Final = "gpu-scheduler-ansible"
-PART_OF: Final = "app.kubernetes.io/part-of"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 CERTIFICATE: Final = "cert-manager.io/certificate-name"
-ALL: Final = {"group": "*", "resource": "*", "verbs": ["*"]}
-MOST_NAMED: Final = 5
+REVIEW: Final = ("create", "--filename=-", "--validate=false", "--output=jsonpath={.status.allowed} ")
+ALL: Final = {"group": "*", "resource": "*"}
 
 
-def allowed(cluster: Cluster, right: Json, verb: str, name: str) -> bool:
-    """Return whether the user has this right."""
-    resource, _, subresource = str(right["resource"]).partition("/")
-    attributes = {
-        "group": right.get("group", ""),
-        "resource": resource,
-        "subresource": subresource,
-        "verb": verb,
-        "name": name,
-        "namespace": right.get("namespace", ""),
-    }
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
-    }
-    return bool(cluster.create(REVIEWS, review).get("status", {}).get("allowed"))
+def allowed(cluster: Cluster, asked: list[tuple[Json, str, str]]) -> list[bool]:
+    """Return for each right, verb and name whether the user has it."""
+    reviews = []
+    for right, verb, name in asked:
+        resource, _, subresource = right["resource"].partition("/")
+        attributes = {"group": right.get("group", ""), "resource": resource, "subresource": subresource, "verb": verb}
+        attributes |= {"name": name, "namespace": right.get("namespace", "")}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        reviews.append({**review, "spec": {"resourceAttributes": attributes}})
+    answers = " ".join(cluster.run_all(REVIEW, reviews))
+    return [answer == "true" for answer in answers.split()]
 
 
 def missing_rights(cluster: Cluster, rights: list[Json]) -> list[str]:
     """Return the rights that the user lacks: verbs, resource, names and namespace."""
     # Most deployers may do everything, and one answer says so.
-    if not rights or allowed(cluster, ALL, "*", ""):
+    if not rights or allowed(cluster, [(ALL, "*", "")]) == [True]:
         return []
     asked = [(right, verb, name) for right in rights for verb in right["verbs"] for name in right.get("names") or [""]]
-    answers = in_parallel(lambda each: allowed(cluster, *each), asked)
     without: dict[tuple[str, str, str], dict[str, list[str]]] = {}
-    for (right, verb, name), granted in zip(asked, answers, strict=True):
+    for (right, verb, name), granted in zip(asked, allowed(cluster, asked), strict=True):
         if not granted:
             key = right["resource"], right.get("group", ""), right.get("namespace", "")
             verbs = without.setdefault(key, {}).setdefault(name, [])
@@ -136,19 +131,10 @@ def missing_rights(cluster: Cluster, rights: list[Json]) -> list[str]:
 
 def user_of(cluster: Cluster) -> str:
     """Return the name of the user; empty where the API server does not say it."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        return str(cluster.create(WHOAMI, review).get("status", {}).get("userInfo", {}).get("username", ""))
+        return str(cluster.run("auth", "whoami", "--output=jsonpath={.status.userInfo.username}"))
     except ClusterError:
         return ""
-
-
-def path_of(api_version: str, kind: str, namespace: str, name: str) -> str:
-    """Return an object's path at the API server."""
-    word = kind.lower()
-    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'es' if word.endswith('s') else 's'}"
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"{'/apis' if '/' in api_version else '/api'}/{api_version}{within}/{plural}/{name}"
 
 
 def owner_of(metadata: Json) -> str:
@@ -158,7 +144,7 @@ def owner_of(metadata: Json) -> str:
         [each.get("manager", "") for each in metadata.get("managedFields", [])],
     )
     certificate = metadata.get("annotations", {}).get(CERTIFICATE, "")
-    if labels.get(PART_OF) == "gpu-scheduler" and labels.get(MANAGED_BY, "ansible") == "ansible":
+    if labels.get(PART_OF) == PRODUCT and labels.get(MANAGED_BY, "ansible") == "ansible":
         return ""
     # cert-manager writes the Secret of a Certificate, which has the Secret's name here.
     if MANAGER in managers or certificate == metadata["name"]:
@@ -168,35 +154,31 @@ def owner_of(metadata: Json) -> str:
     return ", ".join(named + wrote) or "an unknown owner"
 
 
-def foreign_objects(cluster: Cluster, objects: list[Json]) -> dict[str, list[str]]:
-    """Return the objects with our names that another installer has made, by their owner."""
-    asked = [
-        (row["api_version"], row["kind"], row.get("namespace", ""), name) for row in objects for name in row["names"]
-    ]
-
-    def metadata_of(each: tuple[str, str, str, str]) -> Json | None:
-        try:
-            return cluster.get(path_of(*each), accept=METADATA)
-        except ForbiddenError:
-            # Reported as a right that is missing.
-            return None
-
-    found: dict[str, list[str]] = {}
-    for (_, kind, namespace, name), body in zip(asked, in_parallel(metadata_of, asked), strict=True):
-        owner = owner_of(body["metadata"]) if body else ""
-        if owner:
-            found.setdefault(owner, []).append(f"{kind} {namespace}{'/' if namespace else ''}{name}")
-    return found
+def foreign_objects(found: dict[Reference, Json]) -> dict[str, list[str]]:
+    """Return the objects that another installer has made, by their owner."""
+    foreign: dict[str, list[str]] = {}
+    for reference, body in found.items():
+        if owner := owner_of(body["metadata"]):
+            foreign.setdefault(owner, []).append(str(reference))
+    return foreign
 
 
-def namespace_problems(cluster: Cluster, namespaces: dict[str, str], existing: list[str]) -> list[str]:
+def collection(cluster: Cluster, kind: str) -> list[Json] | None:
+    """Return all objects of a kind; None where the user may not list them, which is reported as a missing right."""
+    try:
+        return list(cluster.items("v1", kind))
+    except ClusterError as error:
+        if "(Forbidden)" not in str(error):
+            raise
+        return None
+
+
+def namespace_problems(found: list[Json], namespaces: dict[str, str], existing: list[str]) -> list[str]:
     """Return a sentence for each namespace that cannot be used."""
+    bodies = {body["metadata"]["name"]: body for body in found}
     problems = []
     for name, variable in namespaces.items():
-        try:
-            body = cluster.get(f"/api/v1/namespaces/{name}")
-        except ForbiddenError:
-            continue
+        body = bodies.get(name)
         if body is None and name in existing:
             problems.append(
                 f"{variable} is '{name}', and the cluster has no such namespace: make it (kubectl create namespace"
@@ -228,26 +210,11 @@ def unlisted(images: list[str], nodes: list[Json]) -> list[str]:
     return [image for image in images if nodes and not {image, f"docker.io/library/{image}"} & listed]
 
 
-def recorded_daemonsets(cluster: Cluster, namespace: str, records: dict[str, str]) -> dict[str, list[str]]:
-    """Return the DaemonSets that each role recorded as applied; a role without any is left out."""
-    found = {}
-    for role, name in records.items():
-        try:
-            body = cluster.get(path_of("v1", "ConfigMap", namespace, name)) or {}
-        except ForbiddenError:
-            # Reported as a right that is missing.
-            continue
-        # A line is: apiVersion, kind, namespace and name, uid.
-        lines = [line.split() for line in (body.get("data") or {}).get("objects", "").splitlines()]
-        if sets := [line[2] for line in lines if len(line) > 2 and line[1] == "DaemonSet"]:  # noqa: PLR2004 - see above
-            found[role] = sets
-    return found
-
-
-def few(words: list[str]) -> str:
-    """Return the first words, and how many more there are."""
-    more = len(words) - MOST_NAMED
-    return ", ".join(words[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def daemonsets_of(record: Json) -> list[str]:
+    """Return the DaemonSets that a role recorded as applied."""
+    # A line is: apiVersion, kind, namespace and name, uid.
+    lines = [line.split() for line in (record.get("data") or {}).get("objects", "").splitlines()]
+    return [line[2] for line in lines if len(line) > 2 and line[1] == "DaemonSet"]  # noqa: PLR2004 - see above
 
 
 def examine(cluster: Cluster, given: Json) -> Json:
@@ -265,17 +232,25 @@ def examine(cluster: Cluster, given: Json) -> Json:
             "cert_mode is 'cert-manager', and the cluster does not serve cert-manager.io/v1: install cert-manager, or"
             " set cert_mode to managed."
         )
-    problems += namespace_problems(cluster, given["namespaces"], given["existing_namespaces"])
-    for owner, found in foreign_objects(cluster, given["objects"]).items():
+    namespaces = collection(cluster, "Namespace") if given["namespaces"] else None
+    if namespaces is not None:
+        problems += namespace_problems(namespaces, given["namespaces"], given["existing_namespaces"])
+    objects = [
+        Reference(row["api_version"], row["kind"], row.get("namespace", ""), name)
+        for row in given["objects"]
+        for name in row["names"]
+    ]
+    records = {
+        Reference("v1", "ConfigMap", given["record_namespace"], name): role for role, name in given["records"].items()
+    }
+    # What the user may not read is reported as a right that is missing.
+    found = cluster.get_all(dict.fromkeys([*objects, *records]), readable=True)
+    for owner, foreign in foreign_objects({each: found[each] for each in objects if each in found}).items():
         problems.append(
-            f"Another installer has made {few(found)} ({owner}): uninstall that first (example: helm uninstall"
+            f"Another installer has made {few(foreign)} ({owner}): uninstall that first (example: helm uninstall"
             " gpu-scheduler), or, where it is not gpu-scheduler, set the variables of our namespaces to others."
         )
-    try:
-        bodies = list(cluster.items("/api/v1/nodes")) if given["nodes"] else []
-    except ForbiddenError:
-        # Reported as a right that is missing.
-        bodies = []
+    bodies = (collection(cluster, "Node") or []) if given["nodes"] else []
     nodes = [node_facts(body) for body in bodies]
     wanted = set(given["nodes"])
     return {
@@ -285,7 +260,7 @@ def examine(cluster: Cluster, given: Json) -> Json:
         "nodes": [node for node in nodes if {node["name"], node["alias"]} & wanted],
         "node_names": [node["name"] for node in nodes],
         "unlisted_images": unlisted(given["images"], bodies),
-        "daemonsets": recorded_daemonsets(cluster, given["record_namespace"], given["records"]),
+        "daemonsets": {role: sets for each, role in records.items() if (sets := daemonsets_of(found.get(each, {})))},
         "error": "",
     }
 
@@ -296,6 +271,7 @@ def main() -> None:
     words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
+            "program": {"type": "str", "required": True},
             "kubeconfig": {"type": "path", "required": True},
             "context": {"type": "str", "required": True},
             "rights": rows,
@@ -312,7 +288,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        cluster = Cluster(module.params["kubeconfig"], module.params["context"])
+        cluster = Context(module.params["program"], module.params["kubeconfig"], module.params["context"])
         found = examine(cluster, module.params)
     except ClusterError as error:
         found = {"version": "", "problems": [], "nodes": [], "node_names": [], "error": str(error)}
