@@ -23,8 +23,10 @@ CALL_TIMEOUT: Final = 60
 MOST_NAMED: Final = 5
 # What kubectl says beside an error: warnings, and lines of its log.
 ASIDE: Final = re.compile(r"Warning: |[EIW][0-9]{4} ")
+# What it says of a kind that the API server does not know, and what some versions add.
 UNSERVED: Final = "no matches for kind|^ensure CRDs are installed first"
 NOTHING: Final = "(?!)"
+"""Matches no line."""
 
 
 class ClusterError(Exception):
@@ -160,7 +162,10 @@ class Cluster:
                 break
 
     def get_all(self, references: Iterable[Reference], *, readable: bool = False) -> dict[Reference, Json]:
-        """Return the objects that exist, in the order of the references; or those that are `readable` for the user."""
+        """Return the objects that exist, in the order of the references.
+
+        With `readable` those are left out that the user may not read; else they are an error.
+        """
         wanted = list(references)
         words = ("get", "--filename=-", "--ignore-not-found", "--show-managed-fields", "--output=json")
         spared = rf"{UNSERVED}|\(Forbidden\)" if readable else UNSERVED

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.contracts.cluster_modules import load_module, load_part
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Json = dict[str, Any]
 
@@ -74,3 +77,38 @@ def test_a_missing_right_is_named() -> None:
 
     with pytest.raises(kubectl.ClusterError, match="Forbidden"):
         reading.read(cluster, POLICY)
+
+
+SAID: Final = {
+    "warnings and lines of its log": (
+        'W1128 04:14:04.1 1 memcache.go:265] "cannot list"\nWarning: v1 is old\nError from server (Forbidden): no\n',
+        "Error from server (Forbidden): no",
+    ),
+    "advice": (
+        "error: exec: login not found\n\nTo learn more, see the documentation\n",
+        "error: exec: login not found",
+    ),
+    "nothing": ("", "kubectl failed"),
+    "no such kind": (
+        'error: unable to recognize "STDIN": no matches for kind "Issuer" in version "example.com/v1"\n',
+        "",
+    ),
+    "no such kind, in two lines": (
+        'resource mapping not found for name: "a": no matches for kind "Issuer"\nensure CRDs are installed first\n',
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_of_what_kubectl_says_the_errors_count(tmp_path: Path, name: str) -> None:
+    """Several versions of it say that nobody serves a kind, which then has no objects."""
+    said, error = SAID[name]
+    (tmp_path / "said").write_text(said)
+    cluster = kubectl.Cluster(["sh", "-c", 'cat "$0" >&2; exit 1', str(tmp_path / "said")])
+    try:
+        found = cluster.get_all([kubectl.Reference("example.com/v1", "Issuer", "b", "a")])
+    except kubectl.ClusterError as raised:
+        found = str(raised)
+
+    assert (found or "") == error
