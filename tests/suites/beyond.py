@@ -25,6 +25,7 @@ WHOLE: Final = {
     "PLANS": "300",
     "SIMULATED_STEPS": "100000",
 }
+RANDOM_OPERATIONS: Final = f"{FAULTS}/test_auditor_costs.py::test_a_correct_scheduler_causes_no_violation"
 SWEEPS: Final = (
     f"{FAULTS}/test_split_brain.py",
     f"{FAULTS}/test_kills.py",
@@ -33,7 +34,7 @@ SWEEPS: Final = (
     f"{INTEGRATION}/test_remedies_of_nodes.py",
     f"{INTEGRATION}/test_remedies_of_gpus.py",
     f"{INTEGRATION}/test_remedies_of_pods.py",
-    f"{INTEGRATION}/test_oracle.py",
+    RANDOM_OPERATIONS,
     f"{INTEGRATION}/test_plan_oracle.py",
     "simulator/tests/test_soak.py",
 )
@@ -73,19 +74,13 @@ def _soak() -> Suite:
     """Run random tests with a new seed. The names of the steps contain the seed, which repeats the run."""
     seed = str(random.SystemRandom().randrange(1, 10**6))
     words = ("-m", "simulator", "--seed", seed, "--steps", str(SOAK_STEPS), "--jobs", "2")
-    search = pytest(
-        "scheduler/unit_tests/core",
-        "scheduler/unit_tests/test_machine.py",
-        f"--hypothesis-seed={seed}",
-        HYPOTHESIS_PROFILE="search",
-        MACHINE_EXAMPLES="500",
-    )
+    search = pytest("scheduler/unit_tests/core", f"--hypothesis-seed={seed}", HYPOTHESIS_PROFILE="search")
     return Suite(
         (
             Step(f"python {' '.join(words)}", (sys.executable, *words)),
             search,
             programs(),
-            pytest(f"{INTEGRATION}/test_oracle.py", SEED=seed, OPERATIONS="10000"),
+            pytest(RANDOM_OPERATIONS, SEED=seed, OPERATIONS=WHOLE["OPERATIONS"]),
         )
     )
 
