@@ -41,7 +41,7 @@ def ledger_differs(kube: KubeClient, command: Command, seconds: float) -> Iterat
     deadline = time.monotonic() + seconds
     found = list(_differences(kube, command))
     while found and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.005)
         found = list(_differences(kube, command))
     yield from found
 

@@ -6,13 +6,12 @@ LAW: imports nothing of the scheduler. An error in shared code would be the same
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 PREFIX = "agentaflow.gpu/"
 MAP = "gpu-scheduling-map"
@@ -102,21 +101,6 @@ def holds(pods: Iterable[ApiObject], plugins: frozenset[str]) -> dict[str, Hold]
 def plugins(nodes: Iterable[ApiObject]) -> frozenset[str]:
     """Return the names of the nodes on which a device plugin advertises devices."""
     return frozenset(node.metadata.name for node in nodes if node.status.capacity.get("nvidia.com/gpu", "0") != "0")
-
-
-def wrongs(pods: Iterable[ApiObject]) -> Iterator[str]:
-    """Describe each pair of pods, placed by the scheduler, that hold one index or one device against the rules."""
-    ours = [pod for pod in pods if _lives(pod) and f"{PREFIX}assigned-by" in pod.metadata.annotations]
-    for one, other in combinations(ours, 2):
-        pair = f"{one.metadata.name} and {other.metadata.name}"
-        first, second = _hold(one, frozenset()), _hold(other, frozenset())
-        related = workload(one) == workload(other)
-        if related and first.index == second.index:
-            yield f"{pair} both hold index {first.index}"
-        if first.node != second.node or related or _limit(one) or _limit(other) or _both_willing(one, other):
-            continue
-        for device in set(first.devices) & set(second.devices):
-            yield f"{pair} both hold {device} of {first.node}"
 
 
 def line_of(pod: ApiObject) -> tuple[str, tuple[str, ...]] | None:
@@ -219,10 +203,6 @@ def _owner(pod: ApiObject) -> str:
                 return f"Deployment/{owner.name.removesuffix(f'-{made_for}')}"
             return f"{owner.kind}/{owner.name}"
     return ""
-
-
-def _both_willing(*pair: ApiObject) -> bool:
-    return all(pod.metadata.annotations.get(f"{PREFIX}sharing") == "any" for pod in pair)
 
 
 def _limit(pod: ApiObject) -> int:
