@@ -85,9 +85,3 @@ def declare(cluster: Cluster, node: str, **more: Any) -> None:
 def uuids(cluster: Cluster, node: str) -> list[str]:
     """Return the UUIDs of the node's GPUs, by index, as its monitor reports them."""
     return [device["uuid"] for device in sorted(_devices(cluster, node), key=lambda device: device["index"])]
-
-
-def health(cluster: Cluster, node: str, index: int) -> str:
-    """Return the health of one GPU, as the monitor reports it."""
-    health: str = next(device for device in _devices(cluster, node) if device["index"] == index)["health"]
-    return health

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +24,6 @@ from tests.cluster.declared import (
     MONITORS,
     asking,
     declare,
-    health,
     idle,
     place,
     replicas,
@@ -33,7 +31,7 @@ from tests.cluster.declared import (
     written,
 )
 from tests.cluster.verify.pods import bound, runs, waits
-from tests.placements import DEVICES, NODES, PLACEMENTS, WORKLOADS
+from tests.placements import DEVICES, PLACEMENTS, WORKLOADS
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -44,9 +42,8 @@ if TYPE_CHECKING:
     from tests.cluster.verify.pods import Json, MakePod
 
 TAGS: Final = ("--tags", "crds,monitor,controller")
-MONITOR_PROCESS: Final = "bin/gpu-scheduler monitor"
 NOTICED: Final = 3 * INTERVAL + 5
-"""Seconds within which an unhealthy GPU or a stopped monitor must be reported."""
+"""Seconds within which what a monitor reports must be noticed."""
 ROUNDS: Final = 3
 NEW: Final = "GPU-00000000-0000-4000-8000-000000000000"
 MOVES: Final = {
@@ -108,24 +105,6 @@ def test_a_strategy_places_as_its_table_says(
         cluster.kubectl("delete", "pod", "-n", TESTS, "--wait", *WORKLOADS)
 
 
-@pytest.mark.usefixtures("declared")
-@pytest.mark.timeout(300)
-def test_an_unhealthy_gpu_gets_no_pod_until_it_is_healthy(cluster: Cluster, make_pod: MakePod) -> None:
-    """A pod that needs all GPUs of a model waits with GpuUnhealthy while one is unhealthy, and is placed afterwards."""
-    declare(cluster, "node4", health={"2": "unhealthy"})
-    eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "unhealthy", 120, 0.2)
-    asked_for = {"agentaflow.gpu/count": str(DEVICES), "agentaflow.gpu/type": NODES["node4"][0]}
-    cluster.create(asking(make_pod("all-of-node4", ""), asked_for))
-    eventually("the pod to have its reason", partial(waits, cluster, "all-of-node4", "GpuUnhealthy"), NOTICED)
-    cluster.create(make_pod("named-0", "0=node4:2"))
-    eventually("who names it to have its reason", partial(waits, cluster, "named-0", "GpuUnhealthy"), NOTICED)
-    cluster.kubectl("delete", "pod", "-n", TESTS, "named-0", "--wait")
-
-    declare(cluster, "node4")
-    eventually("the monitor to tell", lambda: health(cluster, "node4", 2) == "healthy", 120, 0.2)
-    assert eventually("the pod to be bound", partial(place, cluster, "all-of-node4"), NOTICED) == "node4:0,1,2,3"
-
-
 @pytest.mark.promise("hold-10")
 @pytest.mark.usefixtures("declared")
 @pytest.mark.timeout(300)
@@ -164,22 +143,6 @@ def test_a_gpu_that_moved_is_reported_and_given_to_nobody_else(
     for index in wanted[1:]:
         eventually(f"wants-{index} to be bound", partial(bound, cluster, f"wants-{index}"), NOTICED)
     assert waits(cluster, "wants-0", "GpuHeld")
-
-
-@pytest.mark.usefixtures("declared")
-@pytest.mark.timeout(300)
-def test_a_stopped_monitor_makes_its_gpus_stale(cluster: Cluster, make_pod: MakePod) -> None:
-    """While a monitor is stopped the health of its GPUs is unknown: a pod that needs them waits with GpuUnhealthy."""
-    asked_for = {"agentaflow.gpu/count": "1", "agentaflow.gpu/type": NODES["node3"][0]}
-    cluster.on_node("node3", "pkill", "-STOP", "-f", MONITOR_PROCESS)
-    try:
-        # Until then the last report of the monitor is valid, and a pod would be placed.
-        time.sleep(3 * INTERVAL + 1)
-        cluster.create(asking(make_pod("on-node3", ""), asked_for))
-        eventually("the pod to have its reason", partial(waits, cluster, "on-node3", "GpuUnhealthy"), 4)
-    finally:
-        cluster.on_node("node3", "pkill", "-CONT", "-f", MONITOR_PROCESS)
-    assert eventually("the pod to be bound", partial(place, cluster, "on-node3"), 60, 0.2) == "node3:0"
 
 
 @pytest.mark.usefixtures("declared")
@@ -256,26 +219,6 @@ def test_the_command_line_shows_what_the_cluster_has(
     compare_watch(command, called, ask)
     assert ask("generate-gpu-mapping", "--free", "--nodes", "node2", "--indices", "1")[0]["map"] == "0=node2:2\n"
     assert "gpu_scheduler" in command(*called, "completion", "bash").stdout.replace("-", "_")
-
-
-@CALLED
-@pytest.mark.usefixtures("declared")
-@pytest.mark.timeout(300)
-def test_the_strategy_of_the_cluster_changes_while_all_runs(
-    cluster: Cluster, make_pod: MakePod, command: Callable[..., Done], called: tuple[str, ...]
-) -> None:
-    """`gpu-scheduler strategy` takes effect within two seconds; an unknown strategy is refused."""
-    assert "least_utilized" in command(*called, "strategy").stdout
-    eventually("all GPUs to be idle", partial(idle, cluster), 60, 0.5)
-    try:
-        assert command(*called, "strategy", "best_fit").returncode == 0
-        time.sleep(2)
-        cluster.create(asking(make_pod("fits", ""), {"agentaflow.gpu/count": "1", "agentaflow.gpu/memory": "20000"}))
-        assert eventually("fits to be bound", partial(place, cluster, "fits")) == "node4:0"
-        assert command(*called, "strategy", "fastest").returncode == 2
-        assert "best_fit" in command(*called, "strategy").stdout
-    finally:
-        assert command(*called, "strategy", "least_utilized").returncode == 0
 
 
 @CALLED
