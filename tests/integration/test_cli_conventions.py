@@ -121,25 +121,6 @@ def test_a_listing_follows_changes(cli: Installed, populated: Namespace) -> None
     assert set((changed + names).split()) == {"node/node1"}
 
 
-@pytest.mark.promise("cli-11")
-@pytest.mark.parametrize("columns", [80, 100, 200])
-def test_tables_fit_the_terminal(cli: Installed, populated: Namespace, columns: int) -> None:
-    """No line is longer, and the message of the pod that waits is whole; so is each of the columns that matter."""
-    message = populated.condition("late-0")["message"].removeprefix("GpuHeld: ")
-    _, status = cli.on_terminal("gpu-scheduler", "status", until="\x00", columns=columns)
-    _, rows = cli.on_terminal("gpu-scheduler", "workloads", "-A", until="\x00", columns=columns)
-    _, nodes = cli.on_terminal("gpu-scheduler", "nodes", until="\x00", columns=columns)
-
-    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in (status + rows + nodes).splitlines()]
-    assert max(map(len, lines)) <= columns
-    waiting = "".join(line[line.rindex("   ") :].strip() for line in lines if "   " in line)
-    assert message.replace(" ", "") in waiting.replace(" ", "")
-    titles = {word for line in lines for word in line.split() if line.lstrip().startswith(("NAMESPACE", "NAME "))}
-    assert {"NODE", "GPUS", "REASON", "AGE", "STATUS", "FREE", "HEALTH"} <= titles
-    grid = [line.split() for line in status.splitlines() if line.startswith("node")]
-    assert [row[0] for row in grid] == ["node1", "node2", "node3", "node4"]
-
-
 @pytest.mark.promise("cli-5", "cli-11")
 def test_the_screen_of_watch_scrolls(cli: Installed, populated: Namespace) -> None:
     """At 80x24. What waits stands first; leader and strategy are named; q ends it and leaves the terminal as it was."""

@@ -12,7 +12,6 @@ import trustme
 
 from gpu_scheduler.cli.doctor.examine import CHECKS
 from gpu_scheduler.names import LEASE, SERVING_SECRET, WEBHOOK
-from tests.integration import policies
 from tests.integration.accounts import RBAC, create_account
 from tests.integration.command import start_scheduler
 from tests.integration.complete import EVERY_ADDRESS, CompleteInstallation
@@ -188,18 +187,6 @@ def test_another_ca_than_the_registrations_trust(healthy: CompleteInstallation, 
     assert set(answer) == {"certificate", "webhook"}
     for webhook in ("mutate-job.gpu-scheduler.agentaflow.io", "mutate.gpu-scheduler.agentaflow.io"):
         assert f" {webhook}" in answer["certificate"]
-
-
-@pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"])
-@pytest.mark.promise("doctor-1")
-def test_a_policy_or_its_binding_that_is_gone(healthy: CompleteInstallation, admin: Installed, kind: str) -> None:
-    """Exactly this one is named."""
-    path = f"{policies.REGISTRATION}/{policies.COLLECTIONS[kind]}/gpu-scheduler-assignments"
-    with gone(healthy, path):
-        answer = problems(admin)
-
-    assert set(answer) == {"policies"}
-    assert answer["policies"].startswith(f"{kind} gpu-scheduler-assignments ")
 
 
 @pytest.mark.promise("doctor-1")

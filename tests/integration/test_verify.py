@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.integration.namespace import Namespace
 
 READ: Final = ["cat", "/proc/1/environ"]
-HELD: Final = "verify: a GPU is held twice"
 OBSERVER: Final = {"agentaflow.gpu/observer": "true"}
 
 
@@ -54,12 +53,6 @@ def start(namespace: Namespace, kubelet: Kubelet, name: str, kind: str = "contai
     status = {"phase": "Running", f"{kind}Statuses": statuses}
     namespace.kube.patch(f"{namespace.pods}/{name}/status", {"status": status})
     kubelet.answers.update({(name, each): answer for each, answer in answers.items()})
-
-
-def bind(namespace: Namespace, name: str, node: str) -> None:
-    """Bind a pod by hand, past the scheduler."""
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    namespace.kube.create(f"{namespace.pods}/{name}/binding", {"metadata": {"name": name}, "target": target})
 
 
 def verified(cli: Installed, *words: str, code: int = 0) -> list[Any]:
@@ -106,66 +99,6 @@ def test_what_is_true_is_ok(cli: Installed, populated: Namespace, kubelet: Kubel
         assert each["held"]["devices"] == ([] if each["observer"] else devices.split(","))
     assert {each["name"] for each in shown if each["observer"]} == {"looks-0"}
     assert sorted(kubelet.asked) == sorted((each["name"], each["container"], READ) for each in shown)
-
-
-def _another_process(namespace: Namespace, kubelet: Kubelet) -> None:
-    kubelet.answers["train-1", "main"] = environ("3")
-
-
-def _another_literal(namespace: Namespace, kubelet: Kubelet) -> None:
-    namespace.pod("forged-0", "0=node2:9", "3")
-    namespace.wait_message("forged-0", "")
-    bind(namespace, "forged-0", "node2")
-    start(namespace, kubelet, "forged-0", main=environ("3"))
-
-
-def _another_node(namespace: Namespace, kubelet: Kubelet) -> None:
-    namespace.pod("moved-0", "0=node3:9", "9")
-    namespace.wait_message("moved-0", "GpuNotFound: ")
-    bind(namespace, "moved-0", "node2")
-    start(namespace, kubelet, "moved-0", main=environ("9"))
-
-
-def _held_twice(namespace: Namespace, kubelet: Kubelet) -> None:
-    bind(namespace, "late-0", "node1")
-    start(namespace, kubelet, "late-0", main=environ("1"))
-
-
-FORGED: Final = {
-    "a process with another environment": (_another_process, {"train-1/main": "wrong devices"}),
-    "a spec with another literal value": (
-        _another_literal,
-        {"forged-0/main": "the ledger holds 3; wrong devices; its spec says CUDA_VISIBLE_DEVICES=3"},
-    ),
-    "a node that is not the line's": (_another_node, {"moved-0/main": text_of("verify: another node", node="node3")}),
-    "two pods that hold one GPU": (
-        _held_twice,
-        {
-            "late-0/main": text_of(HELD, gpu=1, node="node1", pod="{0}/train-0"),
-            "train-0/main": text_of(HELD, gpu=1, node="node1", pod="{0}/late-0"),
-        },
-    ),
-}
-
-
-@pytest.mark.promise("verify-2")
-@pytest.mark.parametrize(("forge", "whys"), FORGED.values(), ids=FORGED)
-def test_a_forged_difference_is_found(
-    forge: Callable[[Namespace, Kubelet], None],
-    whys: dict[str, str],
-    cli: Installed,
-    populated: Namespace,
-    kubelet: Kubelet,
-) -> None:
-    """The exit code is 1. All other containers are ok."""
-    forge(populated, kubelet)
-
-    found = verdicts(cli, code=1)
-
-    assert {name: why for name, (verdict, why) in found.items() if verdict == "differs"} == {
-        name: why.format(populated.name) for name, why in whys.items()
-    }
-    assert {verdict for verdict, _ in found.values()} == {"differs", "ok"} or len(whys) == len(found)
 
 
 @pytest.mark.promise("verify-3")
