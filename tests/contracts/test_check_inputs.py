@@ -15,6 +15,17 @@ from tests.contracts import roles
 from tests.contracts.host import Host
 from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
+from tests.contracts.wrong_values import (
+    FLAG,
+    IMAGE,
+    LABEL,
+    NO_SUCH_TAG,
+    NO_SUCH_VARIABLE,
+    NO_TAGS,
+    NOTHING_CHANGED,
+    PATH,
+    WHOLE,
+)
 from tests.waiting import limit
 
 if TYPE_CHECKING:
@@ -30,16 +41,16 @@ WRONG: Final[dict[str, tuple[Any, str]]] = {
     "scheduler_strategy": ("fastest", "'fastest': set it to least_utilized, best_fit, priority or round_robin."),
     "observability_mode": (True, "'True': set it to auto, always or never."),
     "certificates_force": ("all", "'all': set it to none, serving or ca."),
-    "scheduler_replicas": (0, "'0': it must be a whole number from 1 to 2147483647 (example: 2)."),
-    "controller_replicas": ("two", "'two': it must be a whole number from 1"),
-    "webhook_replicas": (1.5, "'1.5': it must be a whole number from 1"),
-    "scheduler_wait_timeout": (True, "'True': it must be a whole number from 1"),
-    "webhook_timeout": (31, "'31': it must be a whole number from 1 to 30 (example: 5)."),
-    "scheduler_utilization_goal": ("101", "'101': it must be a whole number from 0 to 100 (example: 80)."),
-    "certificates_renew_days": (None, "'None': it must be a whole number from 1 to 3650 (example: 30)."),
-    "node_image_max_age_days": (-1, "'-1': it must be a whole number from 0"),
-    "network_policies_enabled": ("on request", "'on request': set it to true or false."),
-    "crds_remove_kinds": (None, "'None': set it to true or false."),
+    "scheduler_replicas": (0, f"'0': {WHOLE} 1 to 2147483647 (example: 2)."),
+    "controller_replicas": ("two", f"'two': {WHOLE} 1"),
+    "webhook_replicas": (1.5, f"'1.5': {WHOLE} 1"),
+    "scheduler_wait_timeout": (True, f"'True': {WHOLE} 1"),
+    "webhook_timeout": (31, f"'31': {WHOLE} 1 to 30 (example: 5)."),
+    "scheduler_utilization_goal": ("101", f"'101': {WHOLE} 0 to 100 (example: 80)."),
+    "certificates_renew_days": (None, f"'None': {WHOLE} 1 to 3650 (example: 30)."),
+    "node_image_max_age_days": (-1, f"'-1': {WHOLE} 0"),
+    "network_policies_enabled": ("on request", f"'on request': {FLAG}"),
+    "crds_remove_kinds": (None, f"'None': {FLAG}"),
     "scheduler_limits": (
         "team-a: device=8",
         'line 1: cannot read "device=8": it must be devices=NUMBER or priority=NUMBER (example: team-a: devices=8',
@@ -52,18 +63,18 @@ WRONG: Final[dict[str, tuple[Any, str]]] = {
     "policies_protected_namespaces": ("kube-system", "'kube-system': it must be a list (example: [kube-system, kube"),
     "network_policies_scraping_namespaces": (["a", "b c"], "has 'b c': it must be up to 63 lower-case letters"),
     "network_policies_api_server_cidrs": (["10.0.0.1"], "has '10.0.0.1': it must be an address in CIDR notation"),
-    "network_policies_api_server_ports": ([443, 70000], "'70000': it must be a whole number from 1 to 65535"),
+    "network_policies_api_server_ports": ([443, 70000], f"'70000': {WHOLE} 1 to 65535"),
     "evidence_log_nodes": ([""], "has '': it must not be empty (example: [nvidia])."),
-    "images_base_images": (["python"], "has 'python': it must be an image with a tag or a digest of 64"),
+    "images_base_images": (["python"], f"has 'python': {IMAGE}"),
     "webhook_client_ca": ("/etc/ca.pem", "'/etc/ca.pem': it must be certificates in PEM"),
     "observability_docs_url": ("docs", "'docs': it must be an address of http or https"),
-    "observability_labels": ({"release": 7}, "has release: 7: a label's value must be quoted text"),
+    "observability_labels": ({"release": 7}, f"has release: 7: {LABEL}"),
     "observability_board_labels": (
         "grafana",
         "'grafana': it must be a dictionary (example: {grafana_dashboard: '1'}).",
     ),
     "monitor_pod_options": ({"tolerances": []}, "has tolerances: its keys are image_pull_policy"),
-    "driver_kubelet_dir": ("kubelet", "'kubelet': it must be one absolute path without a colon"),
+    "driver_kubelet_dir": ("kubelet", f"'kubelet': {PATH}"),
     "monitor_runtime_class": ("NVIDIA", "'NVIDIA': it must be lower-case letters, digits, hyphens and dots"),
     "controller_log_level": ("debug", "'debug': set it to DEBUG, INFO, WARNING or ERROR."),
     "scheduler_name": (["a"], "'['a']': it must be text (example: gpu-scheduler)."),
@@ -119,7 +130,7 @@ def test_default_is_a_right_input(name: str) -> None:
 
 
 NAMES: Final = {
-    "one letter left out": ({"isolaton": "dra"}, "isolaton is 'dra': no inventory, role or playbook has such a vari"),
+    "one letter left out": ({"isolaton": "dra"}, f"isolaton is 'dra': {NO_SUCH_VARIABLE} isolation "),
     "and its nearest": ({"isolaton": "dra"}, "the nearest is isolation (example: -e isolation=dra)."),
     "two letters exchanged": ({"shceduler_replicas": 3}, "nearest is scheduler_replicas (example: -e scheduler_repl"),
     "nothing near": ({"colour": "red"}, "docs/reference.md lists all"),
@@ -155,9 +166,9 @@ TAGS: Final[dict[str, tuple[list[str], set[str], str]]] = {
     "a letter too many": (
         ["check", "scheduller"],
         {"check", "scheduler", "always"},
-        "'scheduller': no task of this playbook has this tag, set it to check or scheduler (example: --tags schedu",
+        f"'scheduller': {NO_SUCH_TAG} check or scheduler (example: --tags schedu",
     ),
-    "a play without tags": (["scheduler"], {"always"}, "this playbook has no tags, so leave --tags out."),
+    "a play without tags": (["scheduler"], {"always"}, NO_TAGS),
 }
 
 
@@ -196,13 +207,13 @@ def test_each_playbook_that_changes_something_begins_with_the_check(playbook: st
 
 
 REFUSED: Final[dict[str, tuple[tuple[str, ...], dict[str, Any], str]]] = {
-    "role 8's": ((), {"scheduler_strategy": "fastest"}, "scheduler_strategy is 'fastest': set it to least_utilized"),
-    "role 15's": ((), {"observability_mode": "yes"}, "observability_mode is 'yes': set it to auto, always or never"),
-    "no replica": ((), {"scheduler_replicas": 0}, "scheduler_replicas is '0': it must be a whole number from 1"),
+    "role 8's": ((), {"scheduler_strategy": "fastest"}, "scheduler_strategy is 'fastest': "),
+    "role 15's": ((), {"observability_mode": "yes"}, "observability_mode is 'yes': "),
+    "no replica": ((), {"scheduler_replicas": 0}, "scheduler_replicas is '0': "),
     "limits": ((), {"scheduler_limits": "team-a: device=8"}, "scheduler_limits: line 1: cannot read"),
     "a misspelt variable": ((), {"isolaton": "dra"}, "the nearest is isolation (example: -e isolation=dra)"),
-    "a misspelt tag": (("--tags", "scheduller"), {}, "--tags has 'scheduller': no task of this playbook has"),
-    "a misspelt tag to skip": (("--skip-tags", "scheduller"), {}, "--skip-tags has 'scheduller': no task"),
+    "a misspelt tag": (("--tags", "scheduller"), {}, "--tags has 'scheduller': "),
+    "a misspelt tag to skip": (("--skip-tags", "scheduller"), {}, "--skip-tags has 'scheduller': "),
     "with a tag that skips preflight": (
         ("--tags", "check", "--skip-tags", "preflight"),
         {"webhook_replicas": 0},
@@ -219,7 +230,7 @@ def test_wrong_input_stops_the_play_before_anything_is_changed(tmp_path: Path, c
     run = Host(tmp_path).play("site.yml", "kind", *options, **values)
 
     assert run.status != 0
-    assert "Nothing was changed. The inputs need a look:" in run.output
+    assert NOTHING_CHANGED in run.output
     assert said in run.output
     assert run.calls == []
     assert "ok=0 changed=0" in run.output
@@ -228,9 +239,9 @@ def test_wrong_input_stops_the_play_before_anything_is_changed(tmp_path: Path, c
 @pytest.mark.parametrize(
     ("playbook", "name", "value", "said"),
     [
-        ("uninstall", "delete_crds", "all", "set it to true or false."),
-        ("fix_nodes", "fix_nodes_replicas", "10000", "it must be a whole number from 0 to 9999"),
-        ("manifests", "manifests_dir", "manifests", "it must be one absolute path without a colon"),
+        ("uninstall", "delete_crds", "all", FLAG),
+        ("fix_nodes", "fix_nodes_replicas", "10000", f"{WHOLE} 0 to 9999"),
+        ("manifests", "manifests_dir", "manifests", PATH),
     ],
 )
 def test_variable_of_a_playbook_is_checked_too(playbook: str, name: str, value: object, said: str) -> None:
@@ -248,8 +259,8 @@ def test_other_playbooks_refuse_a_misspelt_variable_and_a_tag_too(tmp_path: Path
     run = Host(tmp_path).play(f"playbooks/{playbook}.yml", "kind", "--tags", "scheduler", delete_crd=True)
 
     assert run.status != 0
-    assert "delete_crd is 'True': no inventory, role or playbook has such a variable, the nearest is" in run.output
-    assert "--tags has 'scheduler': this playbook has no tags, so leave --tags out." in run.output
+    assert f"delete_crd is 'True': {NO_SUCH_VARIABLE}" in run.output
+    assert f"--tags has 'scheduler': {NO_TAGS}" in run.output
     assert run.calls == []
 
 

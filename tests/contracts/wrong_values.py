@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-_DNS: Final = "it must be up to 63 lower-case letters, digits and hyphens, a letter or digit at both ends"
-_PATH: Final = "it must be one absolute path without a colon"
+DNS: Final = "it must be up to 63 lower-case letters, digits and hyphens, a letter or digit at both ends"
+PATH: Final = "it must be one absolute path without a colon"
+FLAG: Final = "set it to true or false."
+WHOLE: Final = "it must be a whole number from"
+IMAGE: Final = "it must be an image with a tag or a digest of 64"
+LABEL: Final = "a label's value must be quoted text"
+NO_SUCH_VARIABLE: Final = "no inventory, role or playbook has such a variable, the nearest is"
+NO_SUCH_TAG: Final = "no task of this playbook has this tag, set it to"
+NO_TAGS: Final = "this playbook has no tags, so leave --tags out."
+NOTHING_CHANGED: Final = "Nothing was changed. The inputs need a look:"
 _UUID: Final = "GPU-00000000-0000-0000-0000-000000000000"
 _GROUP: Final = {"count": 4, "model": "L4", "memoryTotalMiB": 24576}
 _EXISTING: Final = {"cluster_provider": "existing", "kube_context": "somewhere"}
@@ -13,7 +21,7 @@ _EXISTING: Final = {"cluster_provider": "existing", "kube_context": "somewhere"}
 # variable → case → (the values, the rule in the words of the message); unit_tests/core has the faults of a map
 WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "project_dir": {
-        "a relative path": ({"project_dir": "."}, _PATH),
+        "a relative path": ({"project_dir": "."}, PATH),
     },
     "cluster_provider": {
         "an unknown one": ({"cluster_provider": "cloud"}, "set it to kind or existing."),
@@ -23,7 +31,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "too long for a host name": ({"cluster_name": "a" * 50}, "it must be text, up to 49 lower-case letters"),
     },
     "kubeconfig": {
-        "several": ({"kubeconfig": "/a/config:/b/config"}, _PATH),
+        "several": ({"kubeconfig": "/a/config:/b/config"}, PATH),
     },
     "kube_context": {
         "none for an existing cluster": (
@@ -37,10 +45,10 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "a command with an option": ({"kubectl_program": "kubectl -v"}, "it must be the name of a"),
     },
     "tools_dir": {
-        "a relative path": ({"tools_dir": "bin"}, _PATH),
+        "a relative path": ({"tools_dir": "bin"}, PATH),
     },
     "cache_dir": {
-        "a home that no shell has filled in": ({"cache_dir": "~/cache"}, _PATH),
+        "a home that no shell has filled in": ({"cache_dir": "~/cache"}, PATH),
     },
     "engine_dir": {
         "a relative path": ({"engine_dir": "engine"}, "it must be an absolute path of at most 95"),
@@ -128,7 +136,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         ),
         "a label's value that YAML reads as a boolean": (
             {"pod_options": {"node_selector": {"gpu": True}}},
-            "pod_options.node_selector has gpu: True: a label's value must be quoted text",
+            f"pod_options.node_selector has gpu: True: {LABEL}",
         ),
         "nodes that run no Linux": (
             {"pod_options": {"node_selector": {"kubernetes.io/os": "windows"}}},
@@ -153,7 +161,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         ),
     },
     "openshift": {
-        "a version": ({"openshift": "4.20"}, "set it to true or false."),
+        "a version": ({"openshift": "4.20"}, FLAG),
     },
     "webhook_port": {
         "one that only root may open": ({"webhook_port": 443}, "it must be a port from 1024 to 65535, because the"),
@@ -167,7 +175,7 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "text": ({"webhook_http_port": "http"}, "it must be a port from 1024 to 65535"),
     },
     "webhook_host_network": {
-        "a word": ({"webhook_host_network": "host"}, "set it to true or false."),
+        "a word": ({"webhook_host_network": "host"}, FLAG),
     },
     "check_tolerations": {
         "text": ({"check_tolerations": "nvidia.com/gpu"}, "it must be a list of tolerations (example: [{key:"),
@@ -183,18 +191,18 @@ WRONG: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "an unknown effect": ({"check_tolerations": [{"key": "sku", "effect": "NoRun"}]}, "effect must be one of"),
     },
     "system_namespace": {
-        "dots": ({"system_namespace": "a.b"}, _DNS),
+        "dots": ({"system_namespace": "a.b"}, DNS),
         "Kubernetes' own": ({"system_namespace": "kube-system"}, "system_namespace is 'kube-system', a namespace"),
         "another one's": ({"system_namespace": "gpu-scheduler-tests"}, "so is another: each must be of its own"),
     },
     "tests_namespace": {
-        "too long": ({"tests_namespace": "a" * 64}, _DNS),
+        "too long": ({"tests_namespace": "a" * 64}, DNS),
     },
     "check_namespace": {
-        "a hyphen at its end": ({"check_namespace": "check-"}, _DNS),
+        "a hyphen at its end": ({"check_namespace": "check-"}, DNS),
     },
     "evidence_dir": {
-        "a relative path": ({"evidence_dir": "evidence"}, _PATH),
+        "a relative path": ({"evidence_dir": "evidence"}, PATH),
     },
     "gpu_scheduling_map": {
         "a list": ({"gpu_scheduling_map": ["0=node1:0"]}, "it must be text, a line for each replica"),
@@ -209,7 +217,7 @@ WRONG_COMPUTED: Final[dict[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "scheduler_image": {
         "no tag and no digest": (
             {"scheduler_image": "registry.example.com/gpu-scheduler"},
-            "it must be an image with a tag or a digest of 64",
+            IMAGE,
         ),
         "a short digest": ({"scheduler_image": "h/gpu@sha256:0123"}, "it must be an image with"),
     },

@@ -96,7 +96,7 @@ def test_names_and_selectors_choose(cli: Installed, populated: Namespace, worklo
     assert named("workloads", "train-0", "gone", code=1) == ["pod/train-0"]
     assert "(example: -l app=train)" in cli.refused("gpu-scheduler", "nodes", "-l", "a=b=c", code=2)
     nowhere = cli.refused("gpu-scheduler", "workloads", "-n", "nowhere", code=1)
-    assert nowhere.startswith('cannot list workloads of namespace "nowhere": ')
+    assert '"nowhere": ' in nowhere
 
 
 @pytest.mark.promise("cli-10")

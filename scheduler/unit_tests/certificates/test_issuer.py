@@ -140,16 +140,17 @@ async def test_what_is_in_order_is_only_read(ca: Reply, serving: Reply) -> None:
         assert authority.certificate == CA.certificate
 
 
+OF_THEIRS = "cannot use a CA of our own: cert-manager issues Secret gpu-scheduler-webhook-tls (Certificate hook) with"
 REFUSED: dict[str, tuple[Reply, Reply, str]] = {
     "a pair of cert-manager without our CA": (
         MISSING,
         secret(OTHER.pair(200 * DAY), annotations=OF_CERT_MANAGER),
-        "cannot use a CA of our own: cert-manager issues Secret gpu-scheduler-webhook-tls (Certificate hook) with",
+        OF_THEIRS,
     ),
     "a pair of cert-manager that our CA did not sign": (
         secret(CA.secret()),
         secret(OTHER.pair(200 * DAY), annotations=OF_CERT_MANAGER),
-        "cannot use a CA of our own: cert-manager issues Secret gpu-scheduler-webhook-tls (Certificate hook) with",
+        OF_THEIRS,
     ),
     "a CA that cannot be read": (
         secret({"tls.crt": b"no certificate"}),

@@ -159,6 +159,7 @@ def without(name: str) -> dict[str, bytes]:
     return {key: value for key, value in CA.secret().items() if key != name}
 
 
+ANOTHER_KEY = "cannot sign: tls.key of Secret gpu-scheduler-webhook-ca is not the key of its tls.crt"
 REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
     "an empty Secret": ({}, f"{text_of('certificates: the CA cannot be read')} 'tls.crt'; run `make up"),
     "no key": (without("tls.key"), f"{text_of('certificates: the CA cannot be read')} 'tls.key'; run `make up"),
@@ -166,11 +167,11 @@ REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
     "a key in words": ({**CA.secret(), "tls.key": b"secret"}, text_of("certificates: the CA cannot be read")),
     "the key of another": (
         {**CA.secret(), "tls.key": pem_of(OTHER.key)},
-        "cannot sign: tls.key of Secret gpu-scheduler-webhook-ca is not the key of its tls.crt; run `make up",
+        f"{ANOTHER_KEY}; run `make up",
     ),
     "a kind of key that signs no certificate of ours": (
         {**CA.secret(), "tls.key": ed25519.Ed25519PrivateKey.generate().private_bytes(PEM, PKCS8, OPEN)},
-        "cannot sign: tls.key of Secret gpu-scheduler-webhook-ca is not the key of its tls.crt",
+        ANOTHER_KEY,
     ),
     "a CA that is not to be trusted": (
         {**CA.secret(), "ca.crt": OTHER.secret()["ca.crt"]},

@@ -174,7 +174,7 @@ USAGE = {
         ("generate-gpu-mapping", "--per-pod", "0"),
         "cannot run gpu-scheduler generate-gpu-mapping: invalid value for '--per-pod': ",
     ),
-    "an unknown strategy": (("strategy", "fastest"), 'cannot use strategy "fastest": it must be one of '),
+    "an unknown strategy": (("strategy", "fastest"), 'cannot use strategy "fastest": '),
     "no cluster": (("status",), text_of("no cluster is named")),
 }
 

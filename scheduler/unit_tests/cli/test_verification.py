@@ -294,7 +294,7 @@ CASES = {
     "drift: one of its GPUs has another index now": Case(
         placed(annotations=assigned("0,1", uuids=PAIR)),
         verdict="differs",
-        why=f"drift: GPU 1 was {GPUS[1]} when the pod was bound, but that one is GPU 2 now, and {GPUS[2]} is GPU 1",
+        why="drift: " + text_of("a GPU has moved", gpu=1, uuid=GPUS[1], now=f"GPU 2 now, and {GPUS[2]} is GPU 1"),
         known=(node("node1", inventory=Inventory(tuple(map(Device, range(3), (GPUS[0], GPUS[2], GPUS[1]))))),),
     ),
     "nothing says its GPUs": Case(

@@ -215,7 +215,7 @@ def test_the_state_of_containers_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"shareProcessNamespace": True}, "process 1 is the pod's, because it has shareProcessNamespace"),
+        ({"shareProcessNamespace": True}, text_of("verify: process 1 is that of the pod")),
         ({"hostPID": True}, "process 1 is the node's, because the pod has hostPID"),
         ({"shareProcessNamespace": False, "hostPID": False}, ""),
     ],

@@ -148,22 +148,19 @@ def test_a_pod_without_claims_needs_none() -> None:
     assert pod("train-0", "0=node1:", wants_claims=True).request.claims == ()
 
 
+NOT_OF_THE_LINE = (
+    'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in this order'
+)
 CARRIED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "a claim of another author": (
         {"text": "0=node1:0"},
         ("gpu-scheduler-mine",),
-        (
-            'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in '
-            "this order"
-        ),
+        NOT_OF_THE_LINE,
     ),
     "one claim too many": (
         {"text": "0=node1:0"},
         ("NAME", "gpu-scheduler-mine"),
-        (
-            'cannot use ResourceClaim "gpu-scheduler-mine" of spec.resourceClaims: for its line a pod has NAME, in '
-            "this order"
-        ),
+        NOT_OF_THE_LINE,
     ),
     "a claim for a line without GPUs": (
         {"text": "0=node1:"},

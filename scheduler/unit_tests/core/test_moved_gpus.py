@@ -14,6 +14,7 @@ from gpu_scheduler.core.nodes.inventory import Device, Inventory, counted
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.refs import PodRef
+from tests.messages import text_of
 from unit_tests.core.asking import asking
 from unit_tests.core.build import bound, decided, ledger, node, nodes, pod
 
@@ -26,38 +27,42 @@ def having(*uuids: str) -> Inventory:
     return Inventory(tuple(Device(index, uuid) for index, uuid in enumerate(uuids)))
 
 
+def described(gpu: object, uuid: str, now: str) -> str:
+    return text_of("a GPU has moved", gpu=gpu, uuid=uuid, now=now)
+
+
 BEFORE = having(A, B)
 AFTER = {
     "a reboot that changes nothing": (having(A, B), []),
     "two GPUs swapped": (
         having(B, A),
         [
-            f"GPU 0 was {A} when the pod was bound, but that one is GPU 1 now, and {B} is GPU 0",
-            f"GPU 1 was {B} when the pod was bound, but that one is GPU 0 now, and {A} is GPU 1",
+            described(0, A, f"GPU 1 now, and {B} is GPU 0"),
+            described(1, B, f"GPU 0 now, and {A} is GPU 1"),
         ],
     ),
     "a GPU added in front": (
         having(C, A, B),
         [
-            f"GPU 0 was {A} when the pod was bound, but that one is GPU 1 now, and {C} is GPU 0",
-            f"GPU 1 was {B} when the pod was bound, but that one is GPU 2 now, and {A} is GPU 1",
+            described(0, A, f"GPU 1 now, and {C} is GPU 0"),
+            described(1, B, f"GPU 2 now, and {A} is GPU 1"),
         ],
     ),
     "a GPU added behind": (having(A, B, C), []),
     "the first GPU lost": (
         having(B),
         [
-            f"GPU 0 was {A} when the pod was bound, but that one is gone, and {B} is GPU 0",
-            f"GPU 1 was {B} when the pod was bound, but that one is GPU 0 now, and there is no GPU 1",
+            described(0, A, f"gone, and {B} is GPU 0"),
+            described(1, B, "GPU 0 now, and there is no GPU 1"),
         ],
     ),
     "the last GPU lost": (
         having(A),
-        [f"GPU 1 was {B} when the pod was bound, but that one is gone, and there is no GPU 1"],
+        [described(1, B, "gone, and there is no GPU 1")],
     ),
     "a GPU replaced by a new one": (
         having(A, D),
-        [f"GPU 1 was {B} when the pod was bound, but that one is gone, and {D} is GPU 1"],
+        [described(1, B, f"gone, and {D} is GPU 1")],
     ),
     "a monitor that no longer says UUIDs": (counted(2), []),
     "no inventory any more": (None, []),
@@ -92,7 +97,7 @@ def test_a_uuid_that_is_gone_is_described() -> None:
     """A UUID in a map means one GPU for ever."""
     (moved,) = moved_gpus((A,), (A,), having(B))
 
-    assert str(moved) == f"GPU {A} was {A} when the pod was bound, but that one is gone, and there is no GPU {A}"
+    assert str(moved) == described(A, A, f"gone, and there is no GPU {A}")
 
 
 ASKED = {

@@ -22,6 +22,7 @@ from gpu_scheduler.scheduler import scheduling_loop
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
+from tests.messages import text_of
 from unit_tests.core.build import bound as bound_by_us
 from unit_tests.core.build import node, pod
 from unit_tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRecorder, FakeRecorder
@@ -454,8 +455,8 @@ async def test_a_pod_whose_gpu_has_moved_gets_one_event_for_each_move() -> None:
 
         assert [(name, notice.reason) for name, notice in loop.event_recorder.recorded] == [("a-0", "GpuMoved")] * 2
         assert loop.event_recorder.notes("a-0") == [
-            f"GpuMoved: on node1 GPU 0 was {ours} when the pod was bound, but that one {where}, and {other} is GPU 0"
-            for where in ("is GPU 1 now", "is gone")
+            f"GpuMoved: on node1 {text_of('a GPU has moved', gpu=0, uuid=ours, now=now)}, and {other} is GPU 0"
+            for now in ("GPU 1 now", "gone")
         ]
 
 

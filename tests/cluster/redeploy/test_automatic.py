@@ -31,6 +31,7 @@ from tests.cluster.declared import (
     written,
 )
 from tests.cluster.verify.pods import bound, runs, waits
+from tests.messages import text_of
 from tests.placements import DEVICES, PLACEMENTS, WORKLOADS
 from tests.waiting import eventually
 
@@ -121,8 +122,8 @@ def test_a_gpu_that_moved_is_reported_and_given_to_nobody_else(
     eventually("the monitor to say so", lambda: uuids(cluster, "node2") == after, 120, 0.2)
 
     about = f"reason=GpuMoved,regarding.uid={uid}"
-    note = f"GpuMoved: on node2 GPU 0 was {before[0]} when the pod was bound, but that one is "
-    note += "gone" if now is None else f"GPU {now} now"
+    where = "gone" if now is None else f"GPU {now} now"
+    note = "GpuMoved: on node2 " + text_of("a GPU has moved", gpu=0, uuid=before[0], now=where)
     events = (
         "get",
         "events.events.k8s.io",

@@ -95,7 +95,11 @@ def test_a_container_without_programs_is_unseen(cluster: Cluster, make_pod: Make
 
     (view,) = verify("bare-0", "-n", TESTS, code=UNSEEN)
 
-    assert (view["verdict"], view["why"], view["actual"]) == ("unseen", "it has no program cat", None)
+    assert (view["verdict"], view["why"], view["actual"]) == (
+        "unseen",
+        text_of("verify: the container has no cat"),
+        None,
+    )
     assert view["expected"] == {"node": "node3", "visibleDevices": "48", "source": "map"}
 
 
@@ -111,4 +115,4 @@ def test_a_shared_process_namespace_is_unseen(cluster: Cluster, make_pod: MakePo
     (view,) = verify("shared-0", "-n", TESTS, code=UNSEEN)
 
     assert (view["verdict"], view["actual"]) == ("unseen", None)
-    assert view["why"] == "process 1 is the pod's, because it has shareProcessNamespace"
+    assert view["why"] == text_of("verify: process 1 is that of the pod")
