@@ -76,7 +76,8 @@ def test_creates_go_on_while_the_webhook_is_attacked(cluster: InstalledCluster, 
 
 
 @pytest.mark.promise("serve-1")
-@pytest.mark.parametrize("program", ["webhook", "scheduler", "controller"])
+# Controller, monitor and driver have the scheduler's listener.
+@pytest.mark.parametrize("program", ["webhook", "scheduler"])
 def test_probes_are_answered_while_a_health_port_is_attacked(cluster: InstalledCluster, program: str) -> None:
     """Otherwise the kubelet would restart the container, and an attacker could end the process."""
     attacked: Command = cluster.webhook.command if program == "webhook" else getattr(cluster, program)

@@ -153,21 +153,6 @@ def test_context_of_the_same_name_is_not_written_over(host: Host) -> None:
     assert "leads to https://gpu.example.com, and a kind cluster is on this host" in run.output
 
 
-@pytest.mark.promise("down-4")
-def test_context_of_the_same_name_that_leads_elsewhere_stays(host: Host) -> None:
-    """A context kind-NAME of another cluster stays, byte for byte, while our cluster is removed."""
-    host.containers = nodes(ROOT)
-    host.kubeconfig.write_text(kubeconfig((CONTEXT, "https://gpu.example.com"), *OTHERS, current=CONTEXT))
-    before = host.kubeconfig.read_bytes()
-
-    run = host.play(DESTROY, "kind")
-
-    assert run.status == 0, run.output
-    assert run.changes() == [REMOVAL]
-    assert host.kubeconfig.read_bytes() == before
-    assert "it leads to https://gpu.example.com" in run.output
-
-
 # A kubectl that finds one policy of this version, and nothing else.
 KUBECTL: Final = """#!/bin/sh
 for word; do path=$word; done

@@ -1,4 +1,4 @@
-"""Limits of namespaces when a scheduler starts, and without the right to read them."""
+"""Limits of namespaces when a scheduler starts again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from tests.integration import limits
 from tests.integration.command import start_alone
 from tests.integration.limits import limit, train
-from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.messages import says, text_of
 from tests.waiting import eventually
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from tests.integration.control_plane import ControlPlane
     from tests.integration.namespace import Namespace
-
-ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles/gpu-scheduler"
 
 KEPT = text_of("the scheduler keeps the limits before an error").rpartition("}")[2]
 PARTLY_READ = text_of("the scheduler starts with limits that have an error").rpartition("}")[2]
@@ -47,29 +44,3 @@ def test_a_lower_limit_and_a_restart_end_no_pod(plane: ControlPlane, limited: Na
 
         limited.kube.delete(limits.LIMITS)
         eventually("both are bound", lambda: limited.node_of("train-2") and limited.node_of("train-3"), seconds=12)
-
-
-@pytest.mark.promise("quota-6")
-def test_a_scheduler_without_the_right_to_read_limits_decides_nothing(
-    plane: ControlPlane, limited: Namespace, tmp_path: Path
-) -> None:
-    """A missing right must not lift the limits. When it is granted, the scheduler continues by itself."""
-    role = limited.kube.get(ROLE)
-    assert role is not None
-    narrow = [
-        {**rule, "resourceNames": ["gpu-scheduler-settings"]} if "configmaps" in rule["resources"] else rule
-        for rule in role["rules"]
-    ]
-    limited.kube.patch(ROLE, {"rules": narrow})
-    command = start_alone(plane, tmp_path, "blind-0")
-    try:
-        eventually("it is not ready", lambda: "not listed yet: limits" in command.get("/readyz?verbose")[1], seconds=10)
-        train(limited, 1)
-        assert not limited.read("train-1")["spec"].get("nodeName")
-
-        limited.kube.patch(ROLE, {"rules": role["rules"]})
-        command.wait_ready()
-        assert limited.placed("train-1", seconds=20).devices == "0"
-    finally:
-        limited.kube.patch(ROLE, {"rules": role["rules"]})
-        command.process.stop()
