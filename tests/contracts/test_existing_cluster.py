@@ -112,6 +112,16 @@ def test_images_are_pushed_only_where_a_registry_and_an_image_without_digest_ask
     }
 
 
+@pytest.mark.parametrize("text", ["", "\n", "buil"])
+def test_damaged_note_of_the_images_source_is_as_none(tmp_path: Path, text: str) -> None:
+    """Each play reads it, with whatever tags: it must not end in an error of templates."""
+    (tmp_path / "gpu-scheduler").mkdir()
+    (tmp_path / "gpu-scheduler" / "node_image_source").write_text(text)
+    (found,) = values("kind", ("images_base_images", "image_source"), {}, XDG_CACHE_HOME=str(tmp_path))
+
+    assert found == {"images_base_images": ["gpu-scheduler/python-base:3.13-trixie"], "image_source": "build"}
+
+
 @pytest.mark.promise("up-4")
 @pytest.mark.parametrize(("inventory", "folder"), [("kind", ""), ("existing", "/existing"), ("aks", "/aks")])
 def test_only_the_kind_cluster_writes_the_committed_evidence(tmp_path: Path, inventory: str, folder: str) -> None:
