@@ -47,8 +47,11 @@ class Cluster:
         self.plane = plane
         self.kubeconfig = plane.kubeconfig(folder / "kubeconfig", ADMIN_TOKEN)
 
-    def play(self, *options: str) -> tuple[int, str]:
-        """Run site.yml as for an existing cluster whose images are in a registry. Return exit status and output."""
+    def play(self, *options: str, left_out: str = "") -> tuple[int, str]:
+        """Run site.yml as for an existing cluster whose images are in a registry. Return exit status and output.
+
+        Of the variables those that begin with `left_out` are not given.
+        """
         images = {f"{name}_image": f"registry.example.com/team/{name}@{DIGEST}" for name in ("scheduler", "check")}
         given = {
             **images,
@@ -59,6 +62,8 @@ class Cluster:
             "monitor_source": "simulated",
             "monitor_simulated_inventory": {"node1": [{"count": 4, "model": "L4", "memoryTotalMiB": 24576}]},
         }
+        if left_out:
+            given = {name: value for name, value in given.items() if not name.startswith(left_out)}
         command = ("ansible-playbook", "-i", "inventory/existing", "site.yml", "-e", json.dumps(given), *options)
         environment = {
             **os.environ,
@@ -188,6 +193,26 @@ def test_policies_are_seen_through_those_of_others(cluster: Cluster) -> None:
     again = assert_dry_run_writes_nothing(cluster, "--tags", "scheduler,policies,webhook,check")
     assert "+++ after: Deployment gpu-scheduler-system/gpu-scheduler\n" in again
     assert "+++ after: ValidatingAdmissionPolicy gpu-scheduler-assignments\n" not in again
+
+
+@pytest.mark.plays
+@pytest.mark.parametrize(
+    "options", [("--tags", "monitor"), ("--tags", "driver"), ("--skip-tags", "preflight")], ids=" ".join
+)
+def test_monitors_that_nobody_has_given_up_stay_whatever_the_tags(cluster: Cluster, options: tuple[str, str]) -> None:
+    """U8: the refusal does not depend on tag preflight; a default of the inventory is nobody's word."""
+    namespace = f"unsaid-{options[1]}"
+    line = "apps/v1 DaemonSet gpu-scheduler-monitor/gpu-scheduler-monitor 0b1f"
+    record = {"metadata": {"name": "gpu-scheduler-applied-monitor"}, "data": {"objects": f"{line}\n"}}
+    cluster.plane.kube.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    cluster.plane.kube.create(f"/api/v1/namespaces/{namespace}/configmaps", record)
+
+    status, output = cluster.play(*options, "-e", f"system_namespace={namespace}", left_out="monitor_")
+
+    assert status != 0
+    assert "Nothing was changed:" in output
+    assert "This run would remove the monitors of the cluster" in output
+    assert "changed=0" in output
 
 
 def refusal(cluster: Cluster) -> str:
