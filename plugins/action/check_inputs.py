@@ -318,6 +318,21 @@ def problems_of(
             yield from value_problems(name, option, value)
 
 
+def days_problems(days: Callable[[str], int]) -> Iterator[str]:
+    """Yield what is wrong with days that are valid alone: with these each run would issue anew."""
+    renew, serving, ca = (days(f"certificates_{each}_days") for each in ("renew", "serving", "ca"))
+    if renew >= serving:
+        yield (
+            f"certificates_renew_days is '{renew}': it must be less than certificates_serving_days, {serving}, or each"
+            " run renews the serving pair (example: 30)."
+        )
+    elif ca <= serving + renew:
+        yield (
+            f"certificates_ca_days is '{ca}': it must be more than certificates_serving_days and"
+            f" certificates_renew_days together, {serving + renew}, or each run makes a new CA (example: 3650)."
+        )
+
+
 def name_problems(given: Mapping[str, Any], known: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each variable that nothing reads. `given` is what the user set."""
     read = {
@@ -374,6 +389,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible ships no types
         specs = specifications() | of_play(play.vars)
         found = problems_of(specs, values, wiring, self._templar.template)
         problems += (problem for problem in found if subject(problem) not in wrong)
+        if not any(subject(problem).startswith("certificates_") for problem in problems):
+            problems += days_problems(
+                lambda name: int(self._templar.template(values.get(name, specs[name]["default"])))
+            )
         problems += name_problems(self._given(values), self._known_names())
         known = {tag for block in play.compile() for task in block.get_tasks() for tag in task.tags}
         for option in ("tags", "skip_tags"):

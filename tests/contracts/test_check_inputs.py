@@ -182,6 +182,22 @@ def test_unknown_tag_is_named_with_the_nearest(case: str) -> None:
     assert list(inputs.tag_problems("--tags", [*inputs.SPECIAL_TAGS], known)) == []
 
 
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        ((30, 365, 3650), ""),
+        ((30, 30, 3650), "certificates_renew_days is '30': it must be less than certificates_serving_days, 30,"),
+        ((30, 365, 395), "certificates_ca_days is '395': it must be more than certificates_serving_days and"),
+    ],
+)
+def test_days_that_do_not_fit_each_other_are_named(days: tuple[int, int, int], said: str) -> None:
+    """Each is valid alone; with these every run would issue anew."""
+    given = {f"certificates_{name}_days": number for name, number in zip(("renew", "serving", "ca"), days, strict=True)}
+
+    assert "".join(inputs.days_problems(given.__getitem__)).startswith(said)
+    assert bool(said) is bool(list(inputs.days_problems(given.__getitem__)))
+
+
 def test_wired_input_is_named_as_the_user_knows_it() -> None:
     """What the wiring computes of the user's variables is not named, and what the user gives in its place is."""
     wiring = {"scheduler_namespace": "{{ system_namespace }}", "images_scheduler_image": "{{ prefix }}a:1"}
@@ -210,6 +226,11 @@ REFUSED: Final[dict[str, tuple[tuple[str, ...], dict[str, Any], str]]] = {
     "role 8's": ((), {"scheduler_strategy": "fastest"}, "scheduler_strategy is 'fastest': "),
     "role 15's": ((), {"observability_mode": "yes"}, "observability_mode is 'yes': "),
     "no replica": ((), {"scheduler_replicas": 0}, "scheduler_replicas is '0': "),
+    "days that do not fit": (
+        (),
+        {"certificates_renew_days": 400},
+        "certificates_renew_days is '400': it must be less than certificates_serving_days, 365",
+    ),
     "limits": ((), {"scheduler_limits": "team-a: device=8"}, "scheduler_limits: line 1: cannot read"),
     "a misspelt variable": ((), {"isolaton": "dra"}, "the nearest is isolation (example: -e isolation=dra)"),
     "a misspelt tag": (("--tags", "scheduller"), {}, "--tags has 'scheduller': "),
