@@ -8,7 +8,6 @@ community.general prints it earlier and still hides skipped tasks.
 
 from __future__ import annotations
 
-import gc
 import time
 from threading import Timer
 from typing import Any, Final
@@ -34,8 +33,6 @@ requirements:
 
 # A skipped task ends within this time.
 SECONDS: Final = 1.0
-# New objects, in place of 700. It bounds the memory as well: some 10 MB.
-COLLECTED_AFTER: Final = 100_000
 
 
 class CallbackModule(Default):  # type: ignore[misc]  # its base is untyped
@@ -45,10 +42,6 @@ class CallbackModule(Default):  # type: ignore[misc]  # its base is untyped
 
     def __init__(self) -> None:
         super().__init__()
-        # A run makes many small values and few cycles: the collector took a sixth of its time, and wrote to memory that
-        # each task's fork shares with this process.
-        gc.freeze()
-        gc.set_threshold(COLLECTED_AFTER)
         self._timer: Timer | None = None
         self._roles: list[str] = []
         self._role = ""
