@@ -340,7 +340,8 @@ def name_problems(given: Mapping[str, Any], known: Collection[str]) -> Iterator[
     }
     inputs = sorted(name for name in known if not name.startswith("_"))
     for name, value in given.items():
-        if name in known or name in read or name.startswith("ansible_"):
+        # Two underscores begin the names of what tasks register: nobody sets these by a slip.
+        if name in known or name in read or name.startswith(("ansible_", "__")):
             continue
         near = difflib.get_close_matches(name, inputs, 1)
         advice, example = "docs/reference.md lists all", "-e isolation=dra"
