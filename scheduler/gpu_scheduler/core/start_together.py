@@ -107,7 +107,7 @@ def _beside_each_other(pod: Pod, slots: Sequence[tuple[Slot, Node]], cluster: Cl
                 held.add((node.name, device))
                 ref = replace(claim.ref, uid=f"{slot.index} {device}")
                 named = (device,) if device in of_line else ()
-                lines.devices.put(replace(claim, ref=ref, devices=(device,), named=named))
+                lines.devices.put(replace(claim, ref=ref, devices=(device,), named=named, uuids=()))
 
 
 def _quota(pod: Pod, slots: Sequence[tuple[Slot, Node]], cluster: Cluster) -> Iterator[Unschedulable]:

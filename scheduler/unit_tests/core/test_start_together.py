@@ -103,6 +103,15 @@ def test_pods_of_any_line_start_together_too() -> None:
     assert {each.index for each in held} == {0, 1, 2}
 
 
+@pytest.mark.promise("together-1")
+def test_lines_that_share_gpus_of_known_uuids_start_together() -> None:
+    """Each GPU is named by two lines, at another place of each."""
+    text = "0=node2:0,2\n1=node2:1,3\n2=node2:1,2\n"
+    known = Inventory(tuple(Device(index, f"GPU-0000000{index}-0000-4000-8000-000000000000") for index in range(4)))
+
+    assert isinstance(decided(member(2, text), ledger_of(), nodes(node("node2", inventory=known))), Bind)
+
+
 @pytest.mark.promise("together-2")
 def test_after_the_first_nobody_else_gets_a_line() -> None:
     """Neither by map nor by strategy. The pods of the workload get their own."""
