@@ -90,24 +90,25 @@ def hardened(plane: ControlPlane) -> str:
 
 
 @pytest.fixture
-def old_cluster(tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig for a fake API server that reports Kubernetes 1.29 and allows everything."""
+def old_cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an API server that says that it is Kubernetes 1.29, to an administrator."""
 
     class Old(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             version = {"major": "1", "minor": "29", "gitVersion": "v1.29.4", **dict.fromkeys(VERSION, "")}
-            self._say(version if self.path == "/version" else {"items": [], "metadata": {"name": "", "labels": OURS}})
+            asked = self.path.partition("?")[0] == "/version"
+            self._say(*((200, version) if asked else plane.kube.call("GET", self.path)))
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._say({"spec": {}, "status": {"allowed": True}})
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._say(*plane.kube.call("POST", self.path, body))
 
         def log_message(self, *words: object) -> None:
             """Log nothing."""
 
-        def _say(self, body: Object) -> None:
+        def _say(self, status: int, body: Object) -> None:
             data = json.dumps(body).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -130,7 +131,6 @@ def old_cluster(tmp_path: Path) -> Iterator[Path]:
     server.server_close()
 
 
-OURS = {"app.kubernetes.io/part-of": "gpu-scheduler"}
 VERSION = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform")
 
 
