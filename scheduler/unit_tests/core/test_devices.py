@@ -109,6 +109,19 @@ def test_a_conflict_names_the_device(inventory: Inventory | None, one: Hold, oth
     assert [(each.first, each.second, each.device) for each in found] == ([(one, other, device)] if device else [])
 
 
+def test_a_node_whose_pods_are_gone_is_not_looked_at() -> None:
+    """They end while other nodes are looked at."""
+    one, other = holder("a", "0"), holder("b", "0", index=1, workload=OTHER)
+    devices = table(one, other)
+    (node,) = devices.unchecked(SAME)
+    for each in (one, other):
+        devices.drop(each)
+
+    devices.check(node, SAME)
+
+    assert devices.conflicts(SAME) == ()
+
+
 NAMES = ["0", "1", "7", GPU_0, GPU_1, GPU_9, MIG_1A, MIG_1B, MIG_9]
 NODES = [("node1", inventory, plugin) for inventory in (None, COUNTED, FULL) for plugin in (None, 0, 4)]
 HOLDERS = st.builds(
