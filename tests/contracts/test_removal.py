@@ -155,11 +155,11 @@ def test_context_of_the_same_name_is_not_written_over(host: Host) -> None:
 
 # A kubectl that finds one policy of this version, and nothing else.
 KUBECTL: Final = """#!/bin/sh
-for word; do path=$word; done
-case $path in
-  */validatingadmissionpolicies*) echo '{"metadata": {}, "items": [{"metadata": {
-    "name": "gpu-scheduler-rights", "uid": "1", "labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}}}]}' ;;
-  *) echo "Error from server (NotFound): $path" >&2; exit 1 ;;
+case "$*" in
+  *--filename=-*) echo '{"items": [{
+    "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {
+      "name": "gpu-scheduler-rights", "uid": "1", "labels": {"app.kubernetes.io/part-of": "gpu-scheduler"}}}]}' ;;
+  *) echo "Error from server (NotFound): $*" >&2; exit 1 ;;
 esac
 """
 
