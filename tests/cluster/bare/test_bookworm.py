@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.cluster.bare.machine import CACHE_THERE, LONGEST
-from tests.contracts.host import kubeconfig
 
 if TYPE_CHECKING:
     from tests.cluster.bare.machine import Machine
@@ -15,6 +14,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(LONGEST)
 NAMELESS: Final = 54321
 """A user's number that /etc/passwd does not have, as OpenShift and `docker run --user` give."""
+KUBECONFIG: Final = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: mine, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: mine, context: {cluster: mine, user: mine}}]
+users: [{name: mine, user: {token: none}}]
+"""
 
 
 def test_without_venv_one_sentence_says_what_to_install(bare: Machine) -> None:
@@ -40,9 +46,7 @@ def test_a_locale_that_is_not_there_hinders_nothing(bare: Machine) -> None:
 
 def test_a_user_without_a_name_can_install_on_a_cluster(bare: Machine) -> None:
     """It gets as far as the cluster, which does not answer (B2)."""
-    # kubectl reads the token 1e3 without quotes as a number.
-    text = kubeconfig(("mine", "https://127.0.0.1:1")).replace("token: 1e3", "token: none")
-    (bare.root / "kubeconfig").write_text(text, encoding="utf-8")
+    (bare.root / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
     bare.run("chmod 755 /root && chmod -R a+rX .").succeeded()
     kubectl = f"$(echo {CACHE_THERE}/bin/kubectl-v*/kubectl)"
     options = f"-e kube_context=mine -e kubectl_program={kubectl}"
