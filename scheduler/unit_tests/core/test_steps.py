@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.refs import Owner
 from unit_tests.core.asking import ClusterState, asking, having
@@ -142,29 +143,28 @@ def gpus_of(number: int, first: int = 0) -> str:
     return ",".join(map(str, range(first, first + number)))
 
 
-def beside_each_other(number: int) -> int:
-    """Return the cost of looking for conflicts among 12 pods that share so many GPUs."""
+def crowded(number: int) -> Ledger:
+    """Return a ledger of 12 pods that share so many GPUs."""
     text = gpus_of(number)
-    pods = (
-        running(
-            f"{name}-0", "node1", f"0=node1:{text}", annotations=ANY, containers=own(text), owner=Owner("Job", name)
-        )
-        for name in "abcdefghijkl"
+    return ledger(
+        *(
+            running(
+                f"{name}-0", "node1", f"0=node1:{text}", annotations=ANY, containers=own(text), owner=Owner("Job", name)
+            )
+            for name in "abcdefghijkl"
+        ),
+        known=UNKNOWN,
     )
-    return counted(ledger(*pods, known=UNKNOWN).conflicts).lines
+
+
+def beside_each_other(number: int) -> int:
+    """Return the cost of looking for conflicts among pods that share so many GPUs."""
+    return counted(crowded(number).conflicts).lines
 
 
 def asked_for(number: int) -> int:
-    """Return the cost of a pod that asks for so many GPUs, which 12 others share."""
-    text = gpus_of(number)
-    pods = (
-        running(
-            f"{name}-0", "node1", f"0=node1:{text}", annotations=ANY, containers=own(text), owner=Owner("Job", name)
-        )
-        for name in "abcdefghijkl"
-    )
-    held = ledger(*pods, known=UNKNOWN)
-    return counted(partial(decided, pod("train-0", f"0=node1:{text}"), held, UNKNOWN)).lines
+    """Return the cost of a pod that asks for so many GPUs, which others share."""
+    return counted(partial(decided, pod("train-0", f"0=node1:{gpus_of(number)}"), crowded(number), UNKNOWN)).lines
 
 
 def started_together(number: int) -> int:

@@ -4,16 +4,17 @@ LAW: a pair of pods costs the same however many devices they hold: what they hol
 pods of 128 devices takes milliseconds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain, combinations
 
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.nodes.inventory import DevicePart
 from gpu_scheduler.core.policy import Sharing
 
-Part = Callable[[str], tuple[str, DevicePart | None]]
-"""Returns the key of the device that a name means, and its part in the inventory."""
+Meaning = Callable[[str], DevicePart | str]
+"""Returns what a name means: a part in the inventory, or the name itself if the inventory does not know it."""
 
 
 @immutable
@@ -27,9 +28,11 @@ class Conflict:
 
 
 @immutable
-class _Bits:
-    """What one pod holds. Each bit is a device, a part of one, or a name that the inventory does not know."""
+class _Holder:
+    """A hold, and what it holds as bits: each is a device, a part of one, or a name that no inventory knows."""
 
+    hold: Hold
+    devices: Sequence[str]
     held: int
     met: int
     """What overlaps with what it holds."""
@@ -59,87 +62,89 @@ def may_share(one: Hold, other: Hold, sharing: Sharing) -> bool | None:
 class SharedBy:
     """Which devices one pod may hold at the same time as other holders of its node. Each holder is read once."""
 
-    __slots__ = ("_named", "_of", "_one", "_part_of", "_sharing")
-
-    def __init__(self, one: Hold, sharing: Sharing, part_of: Part) -> None:
+    def __init__(self, one: Hold, sharing: Sharing, meaning: Meaning) -> None:
         self._one = one
         self._sharing = sharing
-        self._part_of = part_of
-        self._named = self._meanings(one.named)
+        self._meaning = meaning
         self._of: dict[str, bool | frozenset[DevicePart | str]] = {}
-        """By uid: whether it shares all devices or none, or what its map line names."""
+        """By uid: whether it shares all devices or none, or what the map lines of both name."""
 
     def allows(self, other: Hold, device: str) -> bool:
         """Whether `other` may hold `device` at the same time."""
         found = self._of.get(other.ref.uid)
         if found is None:
             share = may_share(self._one, other, self._sharing)
-            found = self._of[other.ref.uid] = self._meanings(other.named) if share is None else share
-        if isinstance(found, bool):
-            return found
-        means = self._part_of(device)[1] or device
-        return means in found and means in self._named
+            found = self._own.intersection(map(self._meaning, other.named)) if share is None else share
+            self._of[other.ref.uid] = found
+        return found if isinstance(found, bool) else self._meaning(device) in found
 
-    def _meanings(self, devices: Sequence[str]) -> frozenset[DevicePart | str]:
-        return frozenset([self._part_of(device)[1] or device for device in devices])
+    @cached_property
+    def _own(self) -> frozenset[DevicePart | str]:
+        """What its own map line names."""
+        return frozenset(map(self._meaning, self._one.named))
 
 
 def node_conflicts(
-    holders: Sequence[tuple[Hold, Sequence[str]]], part_of: Part, sharing: Sharing
+    holders: Sequence[tuple[Hold, Sequence[str]]], meaning: Meaning, sharing: Sharing
 ) -> Iterator[Conflict]:
     """Yield the conflicts between holders of one node, with the first device of the first holder that is met.
 
     `holders` are given with the devices that they hold by name. Only names that certainly mean the same device prove a
     conflict.
     """
-    numbers = _Numbers(part_of)
-    for holder, devices in holders:
-        numbers.add(devices)
-        numbers.add(holder.named)
-    bits = [_Bits(numbers.of(devices), numbers.met(devices), numbers.of(each.named)) for each, devices in holders]
-    for ((one, devices), held), ((other, _), others) in combinations(zip(holders, bits, strict=True), 2):
-        met = held.held & others.met
+    held = [tuple(map(meaning, devices)) for _, devices in holders]
+    # Usually a pod's line names all that it holds.
+    named = [
+        means if hold.named is devices else tuple(map(meaning, hold.named))
+        for (hold, devices), means in zip(holders, held, strict=True)
+    ]
+    numbers = _Numbers(chain(held, named))
+    found = [
+        _Holder(hold, devices, numbers.of(means), numbers.met(means), numbers.of(line))
+        for (hold, devices), means, line in zip(holders, held, named, strict=True)
+    ]
+    for one, other in combinations(found, 2):
+        met = one.held & other.met
         # What a user's claims share, their driver decides; neither is a pod, so nobody would get the event.
-        if not met or (one.is_claim and other.is_claim):
+        if not met or (one.hold.is_claim and other.hold.is_claim):
             continue
-        share = may_share(one, other, sharing)
+        share = may_share(one.hold, other.hold, sharing)
         if share is None:
-            met &= ~(held.of_line & others.of_line)
+            met &= ~(one.of_line & other.of_line)
         if met and not share:
-            device = next(device for device in devices if numbers.of((device,)) & met)
-            yield Conflict(one.node, device, one, other)
+            device = next(device for device in one.devices if numbers.of([meaning(device)]) & met)
+            yield Conflict(one.hold.node, device, one.hold, other.hold)
 
 
 class _Numbers:
-    """Numbers the devices, parts and unknown names that occur on a node."""
+    """A bit for each device, part and unknown name that occurs on a node."""
 
-    def __init__(self, part_of: Part) -> None:
-        self._part_of = part_of
+    def __init__(self, groups: Iterable[Iterable[DevicePart | str]]) -> None:
         self._bit: dict[DevicePart | str, int] = {}
-        self._of_key: dict[str, int] = {}
-        """All bits of one device."""
+        self._of_device: dict[int | str, int] = {}
+        """All bits of one device, by its index or its unknown name."""
+        for what in chain.from_iterable(groups):
+            if what not in self._bit:
+                self._bit[what] = bit = 1 << len(self._bit)
+                self._of_device[_device(what)] = self._of_device.get(_device(what), 0) | bit
 
-    def add(self, devices: Sequence[str]) -> None:
-        """Number what these names mean."""
-        for device in devices:
-            key, part = self._part_of(device)
-            bit = self._bit.setdefault(part or device, 1 << len(self._bit))
-            self._of_key[key] = self._of_key.get(key, 0) | bit
-
-    def of(self, devices: Sequence[str]) -> int:
-        """Return the bits of what these names mean."""
+    def of(self, means: Iterable[DevicePart | str]) -> int:
+        """Return the bits of these."""
         found = 0
-        for device in devices:
-            found |= self._bit[self._part_of(device)[1] or device]
+        for what in means:
+            found |= self._bit[what]
         return found
 
-    def met(self, devices: Sequence[str]) -> int:
-        """Return the bits of all that overlaps with what these names mean."""
+    def met(self, means: Iterable[DevicePart | str]) -> int:
+        """Return the bits of all that overlaps with these."""
         found = 0
-        for device in devices:
-            key, part = self._part_of(device)
-            if part is None or part.mig_device is None:
-                found |= self._of_key[key]
+        for what in means:
+            if isinstance(what, DevicePart) and what.mig_device is not None:
+                found |= self._bit[what] | self._bit.get(DevicePart(what.index), 0)
             else:
-                found |= self._bit[part] | self._bit.get(DevicePart(part.index), 0)
+                found |= self._of_device[_device(what)]
         return found
+
+
+def _device(what: DevicePart | str) -> int | str:
+    return what.index if isinstance(what, DevicePart) else what

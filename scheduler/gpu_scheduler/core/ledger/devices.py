@@ -50,6 +50,10 @@ class _NodeDevices:
         part = None if self.inventory is None else self.inventory.find(device)
         return (device if part is None else sys.intern(str(part.index))), part
 
+    def meaning(self, device: str) -> DevicePart | str:
+        """Return the device's part in the inventory; its name if the inventory does not know it."""
+        return self.part(device)[1] or device
+
     def named(self, holder: Hold) -> tuple[str, ...]:
         """Return the devices that the pod holds by name: none if the device plugin chooses its devices."""
         return () if self.plugin and holder.limit else holder.devices
@@ -67,7 +71,7 @@ class _NodeDevices:
         """Return what counts against the limit of the pod's namespace. What a claim holds counts with its pods."""
         if holder.is_claim or not (holder.devices or holder.limit):
             return NOTHING_HELD
-        named = [NodeDevice(holder.node, self.part(device)[1] or device) for device in self.named(holder)]
+        named = [NodeDevice(holder.node, self.meaning(device)) for device in self.named(holder)]
         return Held(named, holder.limit if self.plugin else 0)
 
     def holds(self, uid: str, device: str) -> bool:
@@ -266,7 +270,7 @@ class Devices:
     def shared_by(self, one: Hold, sharing: Sharing) -> SharedBy:
         """Return which devices of its node `one` may hold at the same time as others there."""
         states = self._nodes.get(one.node) or _NodeDevices()
-        return SharedBy(one, sharing, states.part)
+        return SharedBy(one, sharing, states.meaning)
 
     def unchecked(self, sharing: Sharing) -> list[str]:
         """Return the nodes with devices of several pods that have changed since conflicts were looked for there."""
@@ -328,7 +332,7 @@ class Devices:
         vague = states.inventory is None
         contenders = {uid: each for key in states.contended for uid, each in states.by_device[key].items()}
         proven = [each for each in contenders.values() if not (vague and each.limit) and not each.kept]
-        return node_conflicts([(each, states.named(each)) for each in in_order(proven)], states.part, sharing)
+        return node_conflicts([(each, states.named(each)) for each in in_order(proven)], states.meaning, sharing)
 
     def _after_change(self, node: str) -> None:
         """Update `_contended` and `_moved`, and drop cached conflicts.
