@@ -9,6 +9,7 @@ import pytest
 from gpu_scheduler.names import CA_SECRET, SERVING_SECRET
 from tests.attacks.installed_cluster import InstalledCluster, Tenant
 from tests.attacks.serving_secrets import OTHER, SECRETS
+from tests.integration.programs import pytest_runtest_makereport  # noqa: F401 - pytest calls it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

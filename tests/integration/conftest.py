@@ -15,6 +15,7 @@ from tests.integration.controller_manager import start_controller_manager
 from tests.integration.installed import Installed, busy
 from tests.integration.namespace import Namespace
 from tests.integration.pod_controllers import delete_controllers
+from tests.integration.programs import pytest_runtest_makereport  # noqa: F401 - pytest calls it
 from tests.integration.role_manifests import control_plane
 from tests.integration.webhook_process import RegisteredWebhook
 from tests.integration.workloads import Workloads, controller_plane, start_controller

@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.waiting import limit
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
 NODE_IMAGE: Final = Path(__file__).resolve().parents[2] / "roles" / "node_image"
@@ -91,6 +93,21 @@ def _ports() -> Iterator[int]:
 
 
 _claims: list[socket.socket] = []
+_started: list[Process] = []
+"""What runs, or has ended and was never stopped."""
+LAST_LINES: Final = 15
+"""Lines of a program's output that the report of a failed test shows."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failed test which programs run, which have ended, and their last lines."""
+    report = yield
+    if report.failed:
+        report.sections += [
+            (f"program {each}", "\n".join(each.output().splitlines()[-LAST_LINES:])) for each in _started
+        ]
+    return report
 
 
 def free_port() -> int:
@@ -119,6 +136,12 @@ class Process:
                 subprocess.Popen, tied, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env
             ).result()
         self.pid = self._process.pid
+        _started.append(self)
+
+    def __str__(self) -> str:
+        """Return its name, and whether it runs."""
+        code = self._process.poll()
+        return f"{self.name}, which runs" if code is None else f"{self.name}, which has ended with {code}"
 
     def output(self) -> str:
         """Return its standard output and standard error so far."""
@@ -138,6 +161,8 @@ class Process:
 
     def stop(self, seconds: float = 10.0) -> int:
         """End it with SIGTERM, and after `limit(seconds)` with SIGKILL. Return its exit code."""
+        if self in _started:
+            _started.remove(self)
         if self.alive():
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
