@@ -41,8 +41,8 @@ ATTACKS: Final = (
     ("bodies", 15, "127.0.0.2"),
     ("bodies", 15, "127.0.0.3"),
     ("idle", 150, "127.0.0.4"),
-    # The API server's own address, as behind a NAT.
-    ("idle", 150, "127.0.0.1"),
+    # Not the API server's own address: what it loses to those there, docs/security.md says.
+    ("idle", 150, "127.0.0.8"),
     ("headers", 60, "127.0.0.5"),
     ("silent", 600, SILENT),
     ("giants", 4, "127.0.0.7"),

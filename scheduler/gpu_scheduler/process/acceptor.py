@@ -169,12 +169,12 @@ class Acceptor:
             peers = handshakes
         elif len(self._served) >= limits.served:
             peers = list(self._served)
-        oldest = None if peers is None else _first_to_evict(peers, now)
+        oldest = None if peers is None else self._first_to_evict(peers, now)
         if peers is not None and oldest is None:
             return None
         for connection in self._waiting.next_of_each_address():
             if self._of_address[connection.address] >= limits.served_per_address:
-                own = _first_to_evict((each for each in self._served if each.address == connection.address), now)
+                own = self._first_to_evict([each for each in self._served if each.address == connection.address], now)
                 if own is None:
                     continue
                 self._evict(own)
@@ -184,6 +184,19 @@ class Acceptor:
                 self._evict(oldest)
             return connection
         return None
+
+    def _first_to_evict(self, among: list[PeerConnection], now: float) -> PeerConnection | None:
+        """Return the connection that has gone longest without a complete request; None if none may be closed yet.
+
+        It is one of the address that has most of them, whatever they wait for. Connections between two requests are
+        evicted only if there are no others. An API server that gets no processor for a second would lose its own to
+        peers that never send a request, and fail each create that it sends on a closed one.
+        """
+        candidates = _without_request(among)
+        of_address = Counter(each.address for each in _without_request(self._served))
+        most = max((of_address[each.address] for each in candidates), default=0)
+        evictable = (each for each in candidates if of_address[each.address] == most and each.is_evictable(now))
+        return min(evictable, key=lambda each: each.without_request_since, default=None)
 
     def _serve(self, connection: PeerConnection) -> None:
         self._served[connection] = None
@@ -243,16 +256,7 @@ class Acceptor:
             del self._of_address[connection.address]
 
 
-def _first_to_evict(among: Iterable[PeerConnection], now: float) -> PeerConnection | None:
-    """Return the connection that has gone longest without a complete request; None if none may be closed yet.
-
-    It is one of the address that has most of them. Connections between two requests are evicted only if there are no
-    others. An API server that gets no processor for a second would lose its own to peers that never send a request, and
-    fail each create that it sends on a closed one.
-    """
+def _without_request(among: Iterable[PeerConnection]) -> list[PeerConnection]:
+    """Return the connections that have sent no complete request, or, if all have, those that wait for the next."""
     served = [each for each in among if each.phase is not ConnectionPhase.ANSWERING]
-    candidates = [each for each in served if not each.is_between_requests()] or served
-    of_address = Counter(each.address for each in candidates)
-    most = max(of_address.values(), default=0)
-    evictable = (each for each in candidates if of_address[each.address] == most and each.is_evictable(now))
-    return min(evictable, key=lambda each: each.without_request_since, default=None)
+    return [each for each in served if not each.is_between_requests()] or served

@@ -160,6 +160,26 @@ async def test_a_slow_peer_outlives_those_of_an_address_with_more(tls: bool) -> 
         assert not await closed(slow, 0.01)
 
 
+@pytest.mark.promise("serve-2")
+async def test_slow_handshakes_outlive_those_of_an_address_that_holds_more_places() -> None:
+    """An API server begins several in a burst. The attacker's address has few under way, and many that are complete."""
+    limits = replace(LIMITS, served=9, served_per_address=6, handshakes=3, request_timeout=60)
+    async with serving(limits, tls=True) as (peers, _):
+        for _ in range(4):
+            await peers.connect("127.0.0.2")
+        slow = [await peers.connect(tls=False) for _ in range(2)]
+        stalled = await peers.connect("127.0.0.2", tls=False)
+        for streams in (*slow, stalled):
+            streams[1].write(b"\x16")
+            await asyncio.sleep(limits.evictable_after)
+
+        assert await ask(await peers.connect("127.0.0.3")) == b"HTTP/1.1 200 OK"
+
+        assert await closed(stalled)
+        for streams in slow:
+            assert not await closed(streams, 0.01)
+
+
 async def test_a_peer_that_completes_requests_is_not_evicted() -> None:
     """An API server's connection is older than those of an attacker at its own address, and outlives them."""
     async with serving() as (peers, _):
