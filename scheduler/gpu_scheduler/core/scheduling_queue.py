@@ -56,6 +56,46 @@ class _QueuedPod:
     """The events of `_SHARED` among `events`: several pods wait for the same devices or quota. Kept until it is
     placed."""
 
+    @property
+    def order(self) -> _Order:
+        return -self.priority, self.created, self.arrival
+
+
+class _Line:
+    """Pods in their order. Its heap may have outdated entries: only what `_members` says is valid."""
+
+    __slots__ = ("_heap", "_members")
+
+    def __init__(self) -> None:
+        self._members: dict[str, _Order] = {}
+        self._heap: list[tuple[_Order, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._members
+
+    def push(self, uid: str, order: _Order) -> None:
+        """Add a pod, or change its order."""
+        self._members[uid] = order
+        heappush(self._heap, (order, uid))
+        if len(self._heap) > 2 * len(self._members) + _SLACK:
+            self._heap = sorted((order, uid) for uid, order in self._members.items())
+
+    def discard(self, uid: str) -> None:
+        """Remove a pod. An unknown uid is ignored."""
+        self._members.pop(uid, None)
+
+    def pop(self) -> str | None:
+        """Remove and return the first pod, or None."""
+        while self._heap:
+            order, uid = heappop(self._heap)
+            if self._members.get(uid) == order:
+                del self._members[uid]
+                return uid
+        return None
+
 
 class SchedulingQueue:
     """Pending pods by uid: active, in back-off, or unschedulable until an event requeues them."""
@@ -65,6 +105,7 @@ class SchedulingQueue:
         "_arrivals",
         "_entries",
         "_initial",
+        "_lines",
         "_maximum",
         "_resync",
         "_timers",
@@ -82,8 +123,10 @@ class SchedulingQueue:
         self._arrivals = 0
         self._entries: dict[str, _QueuedPod] = {}
         self._waiting: dict[ClusterEvent, dict[str, None]] = {}
-        # Both heaps may have outdated entries: only the values in _QueuedPod are valid.
-        self._active: list[tuple[_Order, str]] = []
+        self._lines: dict[ClusterEvent, _Line] = {}
+        """The pods that wait for an event of `_SHARED`."""
+        self._active = _Line()
+        # It may have outdated entries: only the values in _QueuedPod are valid.
         self._timers: list[tuple[float, int, str]] = []
 
     def add(self, uid: str, created: str = "") -> None:
@@ -98,8 +141,10 @@ class SchedulingQueue:
         entry = self._entries.get(uid)
         if entry is not None and entry.priority != priority:
             entry.priority = priority
-            if entry.state is _State.ACTIVE:
-                self._push_active(uid)
+            lines = (self._lines[event] for event in entry.shared if event in self._lines)
+            for line in (self._active, *lines):
+                if uid in line:
+                    line.push(uid, entry.order)
 
     def pop(self, now: float) -> str | None:
         """Return the uid of the next pod, or None: highest priority first, then the oldest by creation.
@@ -108,10 +153,9 @@ class SchedulingQueue:
         knows the pod.
         """
         self._activate_due(now)
-        if not self.any_active():
-            return None
-        _, uid = heappop(self._active)
-        self._entries[uid].state = _State.POPPED
+        uid = self._active.pop()
+        if uid is not None:
+            self._entries[uid].state = _State.POPPED
         return uid
 
     def add_unschedulable(self, uid: str, events: Iterable[ClusterEvent], now: float) -> None:
@@ -133,6 +177,8 @@ class SchedulingQueue:
         entry.shared = tuple(event for event in entry.events if isinstance(event, _SHARED))
         for event in entry.events:
             self._waiting.setdefault(event, {})[uid] = None
+        for event in entry.shared:
+            self._lines.setdefault(event, _Line()).push(uid, entry.order)
         self._set_timer(uid, entry, now + self._resync)
 
     def back_off(self, uid: str, now: float, at_least: float = 0.0) -> None:
@@ -192,12 +238,10 @@ class SchedulingQueue:
 
     def any_active(self) -> bool:
         """Whether a pod is active now, before any further timer is due."""
-        while self._active and not self._is_current(*self._active[0]):
-            heappop(self._active)
-        return bool(self._active)
+        return len(self._active) > 0
 
     def active_at_most(self) -> int:
-        """Return a number that is not below that of the active pods; outdated entries may be counted too."""
+        """Return the number of pods that are active now, before any further timer is due."""
         return len(self._active)
 
     def count_active(self, now: float) -> int:
@@ -221,33 +265,19 @@ class SchedulingQueue:
         return entry
 
     def _activate(self, uid: str, entry: _QueuedPod) -> None:
-        self._stop_waiting(uid, entry)
         if entry.state is not _State.ACTIVE:
+            self._stop_waiting(uid, entry)
             entry.state = _State.ACTIVE
-            self._push_active(uid)
+            self._active.push(uid, entry.order)
 
     def _activate_first(self, events: Iterable[ClusterEvent]) -> None:
         """For each shared event, activate the first pod that waits for it, even during its back-off.
 
         Otherwise devices could stay idle while all pods that wait for them are in back-off.
         """
-        lines = (self._waiting.get(event) for event in events if isinstance(event, _SHARED))
-        firsts = {min(waiting, key=self._order) for waiting in lines if waiting}
-        for first in firsts:
+        lines = (self._lines.get(event) for event in events if isinstance(event, _SHARED))
+        for first in dict.fromkeys(filter(None, [line.pop() for line in lines if line is not None])):
             self._activate(first, self._entries[first])
-
-    def _order(self, uid: str) -> _Order:
-        entry = self._entries[uid]
-        return -entry.priority, entry.created, entry.arrival
-
-    def _push_active(self, uid: str) -> None:
-        heappush(self._active, (self._order(uid), uid))
-        if len(self._active) > 2 * len(self._entries) + _SLACK:
-            self._active = sorted({item for item in self._active if self._is_current(*item)})
-
-    def _is_current(self, order: _Order, uid: str) -> bool:
-        entry = self._entries.get(uid)
-        return entry is not None and entry.state is _State.ACTIVE and self._order(uid) == order
 
     def _wait(self, uid: str, entry: _QueuedPod, now: float) -> None:
         """Start the back-off.
@@ -264,11 +294,16 @@ class SchedulingQueue:
         return now >= entry.backoff_until + self._maximum
 
     def _stop_waiting(self, uid: str, entry: _QueuedPod) -> None:
+        """Take the pod out of every line."""
+        self._active.discard(uid)
         for event in entry.events:
             waiting = self._waiting[event]
             del waiting[uid]
             if not waiting:
                 del self._waiting[event]
+                self._lines.pop(event, None)
+            elif event in self._lines:
+                self._lines[event].discard(uid)
         entry.events = ()
 
     def _set_timer(self, uid: str, entry: _QueuedPod, due: float) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.core.cluster_events import Aspect, ClassChanged, ClusterEvent, DeviceChanged, NodeChanged
 from gpu_scheduler.core.scheduling_queue import SchedulingQueue
+from unit_tests.steps import Cost, Name, counted, same
 
 GPU = DeviceChanged("node4", "3")
 OTHER = DeviceChanged("node4", "2")
@@ -280,12 +281,37 @@ def test_a_freed_gpu_requeues_one_pod_among_ten_thousand() -> None:
     assert [queue.pop(100), queue.pop(100)] == ["4711", None]
 
 
+def test_a_freed_device_costs_the_same_however_many_pods_wait_for_it() -> None:
+    """The next pod is requeued after each placement. Only the logarithm of the number of waiting pods counts (P9)."""
+    little, much = (costs_of_placements(pods) for pods in (40, 4_000))
+
+    assert same(much, little, lines=1.6)
+
+
+def costs_of_placements(pods: int) -> list[Cost]:
+    """Return the costs of 20 placements, while so many pods wait in back-off for devices of one class."""
+    queue, uids = SchedulingQueue(), [Name(f"{number:04}") for number in range(pods)]
+    for uid in uids:
+        queue.add(uid)
+        for _ in range(4):
+            queue.add_unschedulable(uid, [CLASS], 0)
+    queue.on_events([CLASS], 0)
+
+    def place() -> None:
+        uid = queue.pop(0)
+        assert uid is not None
+        queue.assumed(uid)
+        queue.remove(uid)
+
+    return [counted(place) for _ in range(20)]
+
+
 def test_memory_does_not_grow_with_attempts() -> None:
     """A pod that is tried for weeks leaves no outdated entries."""
     queue, now = SchedulingQueue(), 0.0
-    queue.add_unschedulable("quiet", (), now)
+    queue.add_unschedulable("quiet", (CLASS,), now)
     for _ in range(2_000):
-        queue.add_unschedulable("a", (GPU, NODE), now)
+        queue.add_unschedulable("a", (GPU, NODE, CLASS), now)
         queue.add("a")
         queue.pop(now)
         queue.add("a")
@@ -299,8 +325,11 @@ def test_memory_does_not_grow_with_attempts() -> None:
     queue.remove("a")
 
     assert len(queue._timers) < 200
-    assert len(queue._active) < 200
-    assert queue._waiting == {}
+    assert len(queue._active._heap) < 200
+    assert len(queue._lines[CLASS]._heap) < 200
+    queue.remove("quiet")
+    assert not queue._waiting
+    assert not queue._lines
 
 
 @given(st.randoms(use_true_random=False))
