@@ -1,9 +1,10 @@
 """The scheduling queue: which pod is tried next, and which cluster event requeues which pod.
 
-LAW: the queue keeps uids and times, and no pod objects. Time is the argument `now`, in monotonic seconds. The cost of
-an event depends only on the number of pods that wait for it.
+LAW: the queue keeps uids, namespaces, priorities and times, and no pod objects. Time is the argument `now`, in
+monotonic seconds. The cost of an event depends only on the number of pods that wait for it.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -22,6 +23,10 @@ _REQUEUES_WITHOUT_BACKOFF: Final = 3
 """How many times in a row an unschedulable pod is requeued without back-off. After that, a node that flaps, or on which
 pods often start and end, does not cause an attempt for each event."""
 
+_FIRST_ATTEMPTS_IN_A_ROW: Final = 4
+"""Of pods of the same priority, a retry goes after so many first attempts. So new pods, however many, leave a fifth of
+the attempts to pods that were tried before."""
+
 
 class _State(Enum):
     ACTIVE = auto()
@@ -30,8 +35,8 @@ class _State(Enum):
     POPPED = auto()
 
 
-_Order = tuple[int, str, int]
-"""Negative priority, creation and arrival: the order of pods."""
+Priority = tuple[int, int]
+"""The pod's `spec.priority`, then its priority by strategy `priority`."""
 
 
 @dataclass(slots=True)
@@ -42,8 +47,9 @@ class _QueuedPod:
     """`creationTimestamp` as read (RFC 3339, UTC, seconds): such texts are in the order of time."""
     arrival: int
     """The pod's number in the order in which pods were added first. It decides between pods of one second."""
+    namespace: str
     state: _State = _State.POPPED
-    priority: int = 0
+    priority: Priority = (0, 0)
     attempts: int = 0
     """How many attempts in a row ended in waiting."""
     backoff: float = 0.0
@@ -57,18 +63,28 @@ class _QueuedPod:
     placed."""
 
     @property
-    def order(self) -> _Order:
-        return -self.priority, self.created, self.arrival
+    def tried(self) -> bool:
+        """Whether an attempt ended in waiting or in an error."""
+        return self.attempts > 0 or self.backoff > 0
 
 
 class _Line:
-    """Pods in their order. Its heap may have outdated entries: only what `_members` says is valid."""
+    """Pods in their order: the highest priority, then namespaces in turn, then the oldest pod.
 
-    __slots__ = ("_heap", "_members")
+    A namespace whose pod was popped goes behind the others of this priority. Entries of heaps may be outdated: only
+    what `_members` says is valid.
+    """
+
+    __slots__ = ("_entries", "_levels", "_members", "_namespaces")
 
     def __init__(self) -> None:
-        self._members: dict[str, _Order] = {}
-        self._heap: list[tuple[_Order, str]] = []
+        self._members: dict[str, tuple[Priority, int]] = {}
+        """By uid: level and arrival."""
+        self._levels: list[Priority] = []
+        """A heap of the priorities, negative, of which there are pods."""
+        self._namespaces: dict[Priority, OrderedDict[str, list[tuple[str, int, str]]]] = {}
+        """By level and namespace: a heap of creation, arrival and uid. The first namespace is the next one."""
+        self._entries = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -76,38 +92,80 @@ class _Line:
     def __contains__(self, uid: str) -> bool:
         return uid in self._members
 
-    def push(self, uid: str, order: _Order) -> None:
-        """Add a pod, or change its order."""
-        self._members[uid] = order
-        heappush(self._heap, (order, uid))
-        if len(self._heap) > 2 * len(self._members) + _SLACK:
-            self._heap = sorted((order, uid) for uid, order in self._members.items())
+    def push(self, uid: str, pod: _QueuedPod) -> None:
+        """Add a pod, or change its priority."""
+        level = -pod.priority[0], -pod.priority[1]
+        self._members[uid] = level, pod.arrival
+        if level not in self._namespaces:
+            self._namespaces[level] = OrderedDict()
+            heappush(self._levels, level)
+        heappush(self._namespaces[level].setdefault(pod.namespace, []), (pod.created, pod.arrival, uid))
+        self._entries += 1
+        if self._entries > 2 * len(self._members) + _SLACK:
+            self._remove_outdated()
 
     def discard(self, uid: str) -> None:
         """Remove a pod. An unknown uid is ignored."""
         self._members.pop(uid, None)
 
+    def level(self) -> Priority | None:
+        """Return the highest priority of a pod, negative, or None. Outdated entries before that pod are removed."""
+        while self._levels:
+            level = self._levels[0]
+            namespaces = self._namespaces[level]
+            while namespaces:
+                namespace, pods = next(iter(namespaces.items()))
+                while pods and not self._is_current(level, pods[0]):
+                    heappop(pods)
+                    self._entries -= 1
+                if pods:
+                    return level
+                del namespaces[namespace]
+            del self._namespaces[heappop(self._levels)]
+        return None
+
     def pop(self) -> str | None:
         """Remove and return the first pod, or None."""
-        while self._heap:
-            order, uid = heappop(self._heap)
-            if self._members.get(uid) == order:
-                del self._members[uid]
-                return uid
-        return None
+        level = self.level()
+        if level is None:
+            return None
+        namespaces = self._namespaces[level]
+        namespace, pods = next(iter(namespaces.items()))
+        _, _, uid = heappop(pods)
+        self._entries -= 1
+        del self._members[uid]
+        namespaces.move_to_end(namespace)
+        return uid
+
+    def _is_current(self, level: Priority, entry: tuple[str, int, str]) -> bool:
+        _, arrival, uid = entry
+        return self._members.get(uid) == (level, arrival)
+
+    def _remove_outdated(self) -> None:
+        for level, namespaces in list(self._namespaces.items()):
+            for namespace, pods in list(namespaces.items()):
+                namespaces[namespace] = sorted({entry for entry in pods if self._is_current(level, entry)})
+                if not namespaces[namespace]:
+                    del namespaces[namespace]
+            if not namespaces:
+                del self._namespaces[level]
+        self._levels = sorted(self._namespaces)
+        self._entries = sum(len(pods) for namespaces in self._namespaces.values() for pods in namespaces.values())
 
 
 class SchedulingQueue:
     """Pending pods by uid: active, in back-off, or unschedulable until an event requeues them."""
 
     __slots__ = (
-        "_active",
         "_arrivals",
         "_entries",
+        "_first_attempts",
         "_initial",
         "_lines",
         "_maximum",
         "_resync",
+        "_retries",
+        "_retries_passed",
         "_timers",
         "_waiting",
     )
@@ -125,37 +183,44 @@ class SchedulingQueue:
         self._waiting: dict[ClusterEvent, dict[str, None]] = {}
         self._lines: dict[ClusterEvent, _Line] = {}
         """The pods that wait for an event of `_SHARED`."""
-        self._active = _Line()
+        self._first_attempts = _Line()
+        self._retries = _Line()
+        self._retries_passed = 0
+        """How many first attempts in a row went before a retry."""
         # It may have outdated entries: only the values in _QueuedPod are valid.
         self._timers: list[tuple[float, int, str]] = []
 
-    def add(self, uid: str, created: str = "") -> None:
-        """Make a pod active because it is new or has changed. A running back-off ends.
+    def add(self, uid: str, created: str = "", namespace: str = "") -> None:
+        """Make a pod active because it is new or has changed. A running back-off ends, and attempts stay counted.
 
-        `created` is its `creationTimestamp`. It is read only from a pod that the queue does not know yet.
+        `created` is its `creationTimestamp`. It and the namespace are read only from a pod that the queue does not know
+        yet.
         """
-        self._activate(uid, self._entry(uid, created))
+        self._activate(uid, self._entry(uid, created, namespace))
 
-    def set_priority(self, uid: str, priority: int) -> None:
+    def set_priority(self, uid: str, priority: Priority) -> None:
         """Set the pod's priority. An unknown uid is ignored."""
         entry = self._entries.get(uid)
         if entry is not None and entry.priority != priority:
             entry.priority = priority
             lines = (self._lines[event] for event in entry.shared if event in self._lines)
-            for line in (self._active, *lines):
+            for line in (self._first_attempts, self._retries, *lines):
                 if uid in line:
-                    line.push(uid, entry.order)
+                    line.push(uid, entry)
 
     def pop(self, now: float) -> str | None:
-        """Return the uid of the next pod, or None: highest priority first, then the oldest by creation.
+        """Return the uid of the next pod, or None. The queue still knows the pod.
 
-        A restart keeps this order: only of pods of one second, the one that was added first goes first. The queue still
-        knows the pod.
+        The order: `spec.priority`, the priority by strategy, first attempts before retries, namespaces in turn, age.
+        A restart keeps what follows from the pods themselves: whose turn it is and what was tried are forgotten.
         """
         self._activate_due(now)
-        uid = self._active.pop()
+        line = self._next_line()
+        uid = line.pop()
         if uid is not None:
             self._entries[uid].state = _State.POPPED
+            passes = line is self._first_attempts and len(self._retries) > 0
+            self._retries_passed = self._retries_passed + 1 if passes else 0
         return uid
 
     def add_unschedulable(self, uid: str, events: Iterable[ClusterEvent], now: float) -> None:
@@ -178,7 +243,7 @@ class SchedulingQueue:
         for event in entry.events:
             self._waiting.setdefault(event, {})[uid] = None
         for event in entry.shared:
-            self._lines.setdefault(event, _Line()).push(uid, entry.order)
+            self._lines.setdefault(event, _Line()).push(uid, entry)
         self._set_timer(uid, entry, now + self._resync)
 
     def back_off(self, uid: str, now: float, at_least: float = 0.0) -> None:
@@ -197,7 +262,8 @@ class SchedulingQueue:
         events = tuple(events)
         self._activate_first(events)
         requeued = {uid: self._entries[uid] for event in events for uid in self._waiting.get(event, ())}
-        for uid, entry in requeued.items():
+        # In the order of their age, so that the turns of namespaces do not depend on the order of events.
+        for uid, entry in sorted(requeued.items(), key=lambda item: (item[1].created, item[1].arrival)):
             if now >= entry.backoff_until:
                 self._activate(uid, entry)
             elif entry.state is not _State.BACKOFF:
@@ -238,11 +304,11 @@ class SchedulingQueue:
 
     def any_active(self) -> bool:
         """Whether a pod is active now, before any further timer is due."""
-        return len(self._active) > 0
+        return self.active_at_most() > 0
 
     def active_at_most(self) -> int:
         """Return the number of pods that are active now, before any further timer is due."""
-        return len(self._active)
+        return len(self._first_attempts) + len(self._retries)
 
     def count_active(self, now: float) -> int:
         """Return the number of pods that `pop` would return now, one after the other."""
@@ -257,18 +323,26 @@ class SchedulingQueue:
         states = [entry.state for entry in self._entries.values()]
         return {state.name.lower(): states.count(state) for state in _State if state is not _State.POPPED}
 
-    def _entry(self, uid: str, created: str = "") -> _QueuedPod:
+    def _next_line(self) -> _Line:
+        """Return the line of the next pod."""
+        first, retry = self._first_attempts.level(), self._retries.level()
+        if first is None or retry is None:
+            return self._retries if first is None else self._first_attempts
+        its_turn = first == retry and self._retries_passed >= _FIRST_ATTEMPTS_IN_A_ROW
+        return self._retries if retry < first or its_turn else self._first_attempts
+
+    def _entry(self, uid: str, created: str = "", namespace: str = "") -> _QueuedPod:
         entry = self._entries.get(uid)
         if entry is None:
             self._arrivals += 1
-            entry = self._entries[uid] = _QueuedPod(created, self._arrivals)
+            entry = self._entries[uid] = _QueuedPod(created, self._arrivals, namespace)
         return entry
 
     def _activate(self, uid: str, entry: _QueuedPod) -> None:
         if entry.state is not _State.ACTIVE:
             self._stop_waiting(uid, entry)
             entry.state = _State.ACTIVE
-            self._active.push(uid, entry.order)
+            (self._retries if entry.tried else self._first_attempts).push(uid, entry)
 
     def _activate_first(self, events: Iterable[ClusterEvent]) -> None:
         """For each shared event, activate the first pod that waits for it, even during its back-off.
@@ -295,7 +369,8 @@ class SchedulingQueue:
 
     def _stop_waiting(self, uid: str, entry: _QueuedPod) -> None:
         """Take the pod out of every line."""
-        self._active.discard(uid)
+        self._first_attempts.discard(uid)
+        self._retries.discard(uid)
         for event in entry.events:
             waiting = self._waiting[event]
             del waiting[uid]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait, awaits_placement
 from gpu_scheduler.core.pods.count_request import Strategy
+from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 from gpu_scheduler.scheduler.cluster_cache import ClusterCache
 from gpu_scheduler.scheduler.dynamic_config import DynamicConfig
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
@@ -61,8 +62,12 @@ class DryRun:
     def pending(self) -> list[Pod]:
         """Return the pods that await a placement, in the order in which the scheduling queue tries them."""
         config = DynamicConfig(self.cluster.strategy, lambda: None, lambda: self.cluster.limits)
+        queue = SchedulingQueue()
         waiting = [self._states[uid].pod for uid in self._states.waiting(self._policy)]
-        return sorted(waiting, key=lambda pod: (-config.priority_of(pod), pod.created))
+        for pod in sorted(waiting, key=lambda pod: pod.created):
+            queue.add(pod.ref.uid, pod.created, pod.ref.namespace)
+            queue.set_priority(pod.ref.uid, config.priority_of(pod))
+        return [self._states[uid].pod for uid in iter(lambda: queue.pop(0), None)]
 
     def apply(self, kind: InputKind, value: Any, *, gone: bool = False) -> None:
         """Apply one input; `gone` is a deletion.

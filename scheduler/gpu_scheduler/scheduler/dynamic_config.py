@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.pods.pod import Pod
+    from gpu_scheduler.core.scheduling_queue import Priority
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +54,16 @@ class DynamicConfig:
         """Return to the strategy of the process, because the ConfigMap is gone."""
         self.applied(None)
 
-    def priority_of(self, pod: Pod) -> int:
-        """Return the pod's priority in the scheduling queue; 0 if its strategy ignores priorities.
+    def priority_of(self, pod: Pod) -> Priority:
+        """Return the pod's priority in the scheduling queue. The second number is 0 if its strategy ignores priorities.
 
-        It is at most the maximum of the pod's namespace.
+        Neither exceeds the maximum of the pod's namespace.
         """
-        count = pod.request.count
+        limits, namespace, count = self._limits(), pod.ref.namespace, pod.request.count
+        by_strategy = 0
         if count.count and pod.request.fault is None and (count.strategy or self.strategy) is Strategy.PRIORITY:
-            return self._limits().priority(pod.ref.namespace, count.priority)
-        return 0
+            by_strategy = limits.priority(namespace, count.priority)
+        return limits.priority(namespace, pod.priority), by_strategy
 
     def _log_unknown(self, word: str) -> None:
         """Log the word once, however often the same settings are listed again."""

@@ -186,7 +186,7 @@ class Scheduler:
             state.nominated = None
             self.queue.remove(uid)
         elif state.assumed is None:
-            self.queue.add(uid, pod.created)
+            self.queue.add(uid, pod.created, pod.ref.namespace)
             self.queue.set_priority(uid, self.settings.priority_of(pod))
             self._wakeup.set()
 

@@ -58,7 +58,7 @@ class Script:
 
 WAITS = ("wait", "a", GPU)
 WAITS_B = ("wait", "b", GPU)
-B_FIRST = ("priority", "b", 5)
+B_FIRST = ("priority", "b", (0, 5))
 
 IN_VAIN: list[Step] = [WAITS, ("event", GPU), "pop"]
 IN_VAIN_TWICE: list[Step] = [WAITS, WAITS_B] * 3
@@ -158,9 +158,51 @@ SCRIPTS = {
         ["add a", "pop", "retry a", "add a", "pop", 20, "pop"],
         ["a", "a", None],
     ),
-    "a requeued pod keeps its place by creation": (
+    "a first attempt goes before a retry of an older pod": (
         ["add a 09", "pop", WAITS, 5, "add b 10", ("event", GPU), "pop", "pop"],
-        ["a", "a", "b"],
+        ["a", "b", "a"],
+    ),
+    "a first attempt goes before a retry after an error": (
+        ["add a 09", "pop", "retry a", 1, "add b 10", "pop", "pop"],
+        ["a", "b", "a"],
+    ),
+    "its own change does not make a retry a first attempt": (
+        ["add a 09", "pop", WAITS, "add b 10", "add a 09", "pop", "pop"],
+        ["a", "b", "a"],
+    ),
+    "after four first attempts in a row a retry goes before the next": (
+        ["add a", "pop", WAITS, ("event", GPU), *(f"add {uid}" for uid in "bcdef"), *["pop"] * 6],
+        ["a", "b", "c", "d", "e", "a", "f"],
+    ),
+    "the retry of a pod of higher priority goes before first attempts": (
+        ["add b", B_FIRST, "pop", WAITS_B, "add a", ("event", GPU), "pop", "pop"],
+        ["b", "b", "a"],
+    ),
+    "four first attempts of higher priority do not let a retry of lower priority go": (
+        ["add a", "pop", "retry a", 1]
+        + [step for uid in "bcdef" for step in (f"add {uid}", ("priority", uid, (1, 0)))]
+        + ["pop"] * 6,
+        ["a", "b", "c", "d", "e", "f", "a"],
+    ),
+    "spec.priority counts before the priority by strategy": (
+        ["add a", ("priority", "a", (0, 9)), "add b", ("priority", "b", (1, -5)), "pop", "pop"],
+        ["b", "a"],
+    ),
+    "of equal spec.priority, the priority by strategy counts": (
+        ["add a", ("priority", "a", (1, 1)), "add b", ("priority", "b", (1, 2)), "pop", "pop"],
+        ["b", "a"],
+    ),
+    "namespaces take turns": (
+        [*(f"add {uid} 09 many" for uid in "abcd"), "add e 10 few", "add f 10 few", *["pop"] * 6],
+        ["a", "e", "b", "f", "c", "d"],
+    ),
+    "a namespace whose pods come one by one has no more turns than another": (
+        ["add a 10 few", "add b 10 few", "add c 09 many", "pop", "pop", "add d 09 many", "pop", "pop"],
+        ["a", "c", "b", "d"],
+    ),
+    "within a namespace the oldest pod goes first": (
+        ["add a 10 one", "add b 09 one", "add c 11 other", "pop", "pop", "pop"],
+        ["b", "c", "a"],
     ),
     "all pods that wait for a GPU are requeued, the oldest first": (
         ["add a 10", "add b 09", "pop", "pop", ("wait", "a", GPU), ("wait", "b", GPU), 5, ("event", GPU), "pop", "pop"],
@@ -306,6 +348,31 @@ def costs_of_placements(pods: int) -> list[Cost]:
     return [counted(place) for _ in range(20)]
 
 
+@pytest.mark.promise("wait-6")
+def test_a_hundred_waiting_pods_of_a_namespace_delay_another_by_one_attempt() -> None:
+    """Whether the other namespace's pod is new, or older and waits too (S3)."""
+    script = Script()
+    script.run("add late 99 few", "pop", ("wait", "late", OTHER))
+    for number in range(100):
+        script.run(f"add {number} 00 many", "pop", ("wait", str(number), GPU))
+    script.run(("event", GPU), "add new 99 few")
+    assert script.run("pop") == ["new"]
+
+    script.run(("event", OTHER))
+    assert "late" in script.run("pop", "pop")
+
+
+def test_a_freed_device_goes_to_the_next_namespace() -> None:
+    """Of pods that wait in back-off for devices of one class, each namespace has one requeued in turn."""
+    script = Script()
+    script.run(*(f"add {uid} 09 many" for uid in "abc"), "add d 10 few", *["pop"] * 4)
+    waits: list[Step] = [("wait", uid, CLASS) for uid in "abcd"]
+    script.run(*waits * 4)
+    frees: list[Step] = [("event", CLASS), "pop"]
+
+    assert script.run(*frees * 4) == ["a", "d", "b", "c"]
+
+
 def test_memory_does_not_grow_with_attempts() -> None:
     """A pod that is tried for weeks leaves no outdated entries."""
     queue, now = SchedulingQueue(), 0.0
@@ -316,17 +383,18 @@ def test_memory_does_not_grow_with_attempts() -> None:
         queue.pop(now)
         queue.add("a")
         for priority in (1, 2, 0):
-            queue.set_priority("a", priority)
+            queue.set_priority("a", (0, priority))
         now += 0.01
     queue.add("a")
     for priority in range(500):
-        queue.set_priority("a", priority)
+        queue.set_priority("a", (priority, -priority))
     assert queue.pop(now) == "a"
     queue.remove("a")
 
     assert len(queue._timers) < 200
-    assert len(queue._active._heap) < 200
-    assert len(queue._lines[CLASS]._heap) < 200
+    for line in (queue._first_attempts, queue._retries, queue._lines[CLASS]):
+        entries = [pods for namespaces in line._namespaces.values() for pods in namespaces.values()]
+        assert len(entries) + sum(map(len, entries)) < 400
     queue.remove("quiet")
     assert not queue._waiting
     assert not queue._lines
@@ -360,26 +428,78 @@ def test_no_pod_is_ever_lost(chance: random.Random) -> None:
     assert known == set(iter(lambda: queue.pop(now), None))
 
 
+UIDS = "abcdef"
 CREATED = {uid: f"2026-11-24T0{number}:00:00Z" for number, uid in enumerate("fadcbe")}
+NAMESPACES = dict(zip(UIDS, ("one", "one", "one", "two", "two", "three"), strict=True))
+LEVELS = [(0, 0), (0, 1), (1, -1)]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["add", "remove", "pop", -1, 0, 1]))))
-def test_order_is_priority_then_creation(steps: list[tuple[str, str | int]]) -> None:
-    """The order is that of active pods sorted at each pop, even if priorities change meanwhile."""
-    queue, priorities, active = SchedulingQueue(), dict[str, int](), set[str]()
+class Order:
+    """What must hold of each pop, by the pods that are active, those that were tried, and the pops before."""
+
+    def __init__(self) -> None:
+        self.active: dict[str, int] = {}
+        """The number of pops when the pod was active first, with its present priority."""
+        self.priorities: dict[str, tuple[int, int]] = {}
+        self.tried: set[str] = set()
+        self.pops: list[tuple[str, tuple[int, int], bool]] = []
+        self.retries_passed = 0
+
+    def line(self, uid: str) -> tuple[tuple[int, int], bool]:
+        return self.priorities[uid], uid in self.tried
+
+    def set_priority(self, uid: str, priority: tuple[int, int]) -> None:
+        if uid in self.priorities and self.priorities[uid] != priority:
+            self.priorities[uid] = priority
+            self.active |= {uid: len(self.pops)} if uid in self.active else {}
+
+    def popped(self, uid: str) -> None:
+        highest = max(self.priorities[each] for each in self.active)
+        rivals = {each for each in self.active if self.priorities[each] == highest}
+        assert uid in rivals
+        both = len({each in self.tried for each in rivals}) == 2
+        assert not both or (uid in self.tried) == (self.retries_passed >= 4)
+        fellows = [each for each in rivals if self.line(each) == self.line(uid)]
+        own = [each for each in fellows if NAMESPACES[each] == NAMESPACES[uid]]
+        assert uid == min(own, key=CREATED.__getitem__)
+        turn = (NAMESPACES[uid], *self.line(uid))
+        if turn in self.pops:
+            before = len(self.pops) - self.pops[::-1].index(turn)
+            waited = {NAMESPACES[each] for each in fellows if self.active[each] < before} - {NAMESPACES[uid]}
+            since = {namespace for namespace, *line in self.pops[before:] if tuple(line) == self.line(uid)}
+            assert waited <= since
+        passes = uid not in self.tried and not self.tried.isdisjoint(self.active)
+        self.retries_passed = self.retries_passed + 1 if passes else 0
+        self.pops.append(turn)
+        del self.active[uid]
+
+
+@pytest.mark.promise("steer-5")
+@given(st.lists(st.tuples(st.sampled_from(UIDS), st.sampled_from(["add", "remove", "pop", "pop", "wait", *LEVELS]))))
+def test_each_pop_keeps_the_order(steps: list[tuple[str, str | tuple[int, int]]]) -> None:
+    """Priority, first attempts before retries, no namespace twice before another that waits, then age."""
+    queue, order, waiting = SchedulingQueue(), Order(), set[str]()
     for uid, step in steps:
         if step == "add":
-            queue.add(uid, CREATED[uid])
-            priorities.setdefault(uid, 0)
-            active.add(uid)
+            queue.add(uid, CREATED[uid], NAMESPACES[uid])
+            order.priorities.setdefault(uid, (0, 0))
+            order.active.setdefault(uid, len(order.pops))
+            waiting.discard(uid)
         elif step == "remove":
             queue.remove(uid)
-            priorities.pop(uid, None)
-            active.discard(uid)
+            order.active.pop(uid, None)
+            order.priorities.pop(uid, None)
+            order.tried.discard(uid)
+            waiting.discard(uid)
         elif step == "pop":
-            first = min(active, key=lambda other: (-priorities[other], CREATED[other]), default=None)
-            assert queue.pop(0) == first
-            active -= {first}
-        else:
-            queue.set_priority(uid, int(step))
-            priorities |= {uid: int(step)} if uid in priorities else {}
+            popped = queue.pop(0)
+            assert (popped is None) == (not order.active)
+            if popped is not None:
+                order.popped(popped)
+                waiting.add(popped)
+        elif isinstance(step, tuple):
+            queue.set_priority(uid, step)
+            order.set_priority(uid, step)
+        elif uid in waiting:
+            queue.add_unschedulable(uid, [CLASS], 0)
+            order.tried.add(uid)

@@ -60,6 +60,15 @@ def test_what_the_gpus_were_when_the_pod_was_bound_is_read(number: int) -> None:
     assert read_pod(msgspec.json.encode(pod))[1].assignment.uuids == tuple(uuids)
 
 
+@pytest.mark.parametrize(("written", "priority"), [({}, 0), ({"priority": None}, 0), ({"priority": -7}, -7)])
+def test_the_priority_of_a_pod_is_read(written: dict[str, int | None], priority: int) -> None:
+    """The API server writes it from the pod's PriorityClass."""
+    given = yaml.safe_load(fixture("pod_statefulset_bound.yaml"))
+    given["spec"] |= written
+
+    assert read_pod(msgspec.json.encode(given))[1].priority == priority
+
+
 def test_a_pod_of_a_stateful_set_is_read() -> None:
     """Only what a decision needs is kept: line, annotations of the Binding, controller, the two variables."""
     key, pod = read_pod(fixture("pod_statefulset_bound.yaml"))

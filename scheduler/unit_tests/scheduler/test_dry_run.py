@@ -183,3 +183,15 @@ def test_pending_pods_are_in_the_order_of_the_scheduling_queue(strategy: str, li
     settings = [(InputKind.STRATEGY, Strategy(strategy)), (InputKind.LIMITS, parse_limits(limits)[0])]
 
     assert [each.ref.name for each in of(*settings, *waiting).pending()] == expected
+
+
+def test_namespaces_take_turns_among_pending_pods() -> None:
+    """The namespace of the oldest pod begins; `spec.priority` goes before."""
+    waiting = [
+        replace(pod(f"{place}-{second}", None, namespace=place), created=f"2026-01-01T00:00:0{second}Z")
+        for place, second in (("b", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 5), ("c", 6))
+    ]
+    waiting[2] = replace(waiting[2], priority=1)
+
+    names = [each.ref.name for each in of(*pods(*waiting)).pending()]
+    assert names == ["b-3", "b-1", "a-4", "c-6", "b-2", "a-5"]

@@ -85,11 +85,13 @@ def test_a_priority_ranks_as_the_maximum_of_its_namespace_at_most() -> None:
     limits, _ = parse_limits("default: priority=7")
     dynamic_config = DynamicConfig(Strategy.PRIORITY, lambda: None, lambda: limits)
 
-    assert dynamic_config.priority_of(pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"})) == 7
-    assert dynamic_config.priority_of(pod("a-0", None, annotations=TEN, namespace="team-b")) == 10
+    assert dynamic_config.priority_of(
+        pod("a-0", None, annotations={**TEN, names.PRIORITY: "1000000000"}, priority=9)
+    ) == (7, 7)
+    assert dynamic_config.priority_of(pod("a-0", None, annotations=TEN, namespace="team-b", priority=9)) == (9, 10)
 
 
 @pytest.mark.parametrize(("strategy", "annotations", "text", "rank"), RANKS.values(), ids=RANKS)
 def test_rank(strategy: Strategy, annotations: dict[str, str], text: str | None, rank: int) -> None:
     """The scheduling queue pops pods of a higher rank first."""
-    assert DynamicConfig(strategy, lambda: None).priority_of(pod("a-0", text, annotations=annotations)) == rank
+    assert DynamicConfig(strategy, lambda: None).priority_of(pod("a-0", text, annotations=annotations)) == (0, rank)

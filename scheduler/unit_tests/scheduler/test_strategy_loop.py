@@ -10,6 +10,7 @@ import pytest
 from gpu_scheduler import names
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
+from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.scheduler.ports import Result, Unknown
 from unit_tests.core.build import bound, node, pod
 from unit_tests.scheduler.test_scheduling_loop import looping
@@ -93,6 +94,38 @@ async def test_equal_priorities_go_by_creation_whatever_the_order_of_a_list() ->
             await end(loop, name)
 
         assert loop.binder.names() == ["m-urgent", "z-old", "a-young"]
+
+
+@pytest.mark.promise("wait-6")
+async def test_a_hundred_pods_of_a_tenant_that_are_patched_do_not_delay_another_tenant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each patch of an owner reference is a new attempt at once, but after another namespace's first (S3)."""
+    async with looping() as loop:
+        apply_nodes(loop, gpu_node("node1"))
+        tenant = [replace(asking(f"tenant-{number}", 9), created="2026-11-24T09:00:00Z") for number in range(100)]
+        await loop.see(*tenant)
+        decided: list[str] = []
+        monkeypatch.setattr(loop.scheduler.cache.journal, "decided", lambda ref, _: decided.append(ref.name))
+        patched = [replace(each, owner=Owner("StatefulSet", "other")) for each in tenant]
+        victim = pod("victim", None, namespace="small", annotations={names.COUNT: "1"}, created="2026-11-24T10:00:00Z")
+        await loop.see(*patched, victim)
+
+        assert decided[0] == "victim"
+        assert len(decided) == 101
+        assert loop.binder.names() == ["victim"]
+
+
+async def test_spec_priority_goes_before_the_priority_by_strategy() -> None:
+    """A pod of a higher PriorityClass is tried first, whatever the strategy, up to the maximum of its namespace."""
+    async with looping() as loop:
+        loop.scheduler.settings.applied("priority")
+        loop.scheduler.limits.applied("boasting: priority=0")
+        apply_nodes(loop, gpu_node("node1", 3))
+        boasting = pod("boasting", None, namespace="boasting", annotations={names.COUNT: "1"}, priority=10**9)
+        await loop.see(boasting, asking("low", priority="9"), replace(asking("high"), priority=1000))
+
+        assert loop.binder.names() == ["high", "low", "boasting"]
 
 
 async def test_priority_counts_for_nothing_under_another_strategy() -> None:

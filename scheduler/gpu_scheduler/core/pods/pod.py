@@ -88,6 +88,8 @@ class Pod:
     deleting_since: str | None = None
     """`deletionTimestamp` as read (RFC 3339)."""
     gated: bool = False
+    priority: int = 0
+    """`spec.priority`: the API server takes it from the pod's PriorityClass."""
     created: str = ""
     """`creationTimestamp` as read (RFC 3339, UTC)."""
     generate_name: str | None = None

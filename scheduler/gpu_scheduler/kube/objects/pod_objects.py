@@ -73,6 +73,7 @@ class ContainerObject(Consumer, kw_only=True):
 class PodSpec(ReadStruct):
     scheduler_name: str | None = None
     node_name: str | None = None
+    priority: int | None = None
     scheduling_gates: msgspec.Raw = msgspec.Raw()
     containers: list[ContainerObject] | None = None
     init_containers: list[ContainerObject] | None = None

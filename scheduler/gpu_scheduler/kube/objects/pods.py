@@ -70,6 +70,7 @@ def pod_value(pod: PodObject, *, all_containers: bool = True) -> Pod:
         phase=sys.intern(status.phase or "Pending"),
         deleting_since=meta.deletion_timestamp,
         gated=memoryview(spec.scheduling_gates)[:4].tobytes() not in _NOTHING,
+        priority=spec.priority or 0,
         # Interned: pods of one second share the text.
         created=sys.intern(meta.creation_timestamp or ""),
         generate_name=text.generate_name,
