@@ -112,7 +112,7 @@ class Process:
         host = self.host = Host(self._timeline, self.name)
         host.skew = self.skew
         wire = self.wire = Wire(self.name, self._timeline, host, self._server, self._faults)
-        clocks = Clocks(host.time, host.wall)
+        clocks = Clocks(host.time, host.wall, host.time)
         identity = f"{self.name}_{self._starts}"
         asyncio._set_running_loop(host)  # noqa: SLF001 - locks and queues are made for the loop that runs
         try:

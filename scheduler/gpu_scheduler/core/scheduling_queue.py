@@ -28,6 +28,11 @@ _FIRST_ATTEMPTS_IN_A_ROW: Final = 4
 the attempts to pods that were tried before."""
 
 
+_SHARE: Final = 0.05
+"""The share of its time that a pod may take for attempts that end in waiting: a decision of 20 ms, the longest that is
+allowed, is made again after 0.4 s at the earliest. Events and changes of the pod, however many, do not shorten that."""
+
+
 class _State(Enum):
     ACTIVE = auto()
     BACKOFF = auto()
@@ -55,6 +60,8 @@ class _QueuedPod:
     backoff: float = 0.0
     """Seconds of back-off after its last attempt."""
     backoff_until: float = 0.0
+    paid_until: float = 0.0
+    """When the cost of its last attempt is `_SHARE` of the time since. Not after `backoff_until`."""
     due: float = 0.0
     """When it becomes active without an event."""
     events: tuple[ClusterEvent, ...] = ()
@@ -190,13 +197,16 @@ class SchedulingQueue:
         # It may have outdated entries: only the values in _QueuedPod are valid.
         self._timers: list[tuple[float, int, str]] = []
 
-    def add(self, uid: str, created: str = "", namespace: str = "") -> None:
-        """Make a pod active because it is new or has changed. A running back-off ends, and attempts stay counted.
+    def add(self, uid: str, now: float, created: str = "", namespace: str = "") -> None:
+        """Make a pod active because it is new or has changed, but not before the cost of its last attempt is paid.
+
+        Otherwise a running back-off ends. Attempts stay counted.
 
         `created` is its `creationTimestamp`. It and the namespace are read only from a pod that the queue does not know
         yet.
         """
-        self._activate(uid, self._entry(uid, created, namespace))
+        entry = self._entry(uid, created, namespace)
+        self._activate_at(entry.paid_until, uid, entry, now)
 
     def set_priority(self, uid: str, priority: Priority) -> None:
         """Set the pod's priority. An unknown uid is ignored."""
@@ -223,8 +233,8 @@ class SchedulingQueue:
             self._retries_passed = self._retries_passed + 1 if passes else 0
         return uid
 
-    def add_unschedulable(self, uid: str, events: Iterable[ClusterEvent], now: float) -> None:
-        """Put a pod after a Wait or Refuse into unschedulable.
+    def add_unschedulable(self, uid: str, events: Iterable[ClusterEvent], now: float, cost: float = 0.0) -> None:
+        """Put a pod after a Wait or Refuse into unschedulable. `cost` is the time in seconds that its decision took.
 
         It stays there until one of `events`, a change of the pod (`add`), or the resync.
         """
@@ -237,6 +247,8 @@ class SchedulingQueue:
         else:
             self._stop_waiting(uid, entry)
             entry.backoff_until = now
+        entry.paid_until = now + cost / _SHARE
+        entry.backoff_until = max(entry.backoff_until, entry.paid_until)
         entry.state = _State.UNSCHEDULABLE
         entry.events = tuple(dict.fromkeys(events))
         entry.shared = tuple(event for event in entry.events if isinstance(event, _SHARED))
@@ -244,7 +256,7 @@ class SchedulingQueue:
             self._waiting.setdefault(event, {})[uid] = None
         for event in entry.shared:
             self._lines.setdefault(event, _Line()).push(uid, entry)
-        self._set_timer(uid, entry, now + self._resync)
+        self._set_timer(uid, entry, max(now + self._resync, entry.paid_until))
 
     def back_off(self, uid: str, now: float, at_least: float = 0.0) -> None:
         """Put a pod after an error into back-off.
@@ -260,17 +272,13 @@ class SchedulingQueue:
     def on_events(self, events: Iterable[ClusterEvent], now: float) -> None:
         """Requeue all pods that wait for one of `events`: active at once, or after their back-off."""
         events = tuple(events)
-        self._activate_first(events)
+        self._activate_first(events, now)
         requeued = {uid: self._entries[uid] for event in events for uid in self._waiting.get(event, ())}
         # In the order of their age, so that the turns of namespaces do not depend on the order of events.
         for uid, entry in sorted(requeued.items(), key=lambda item: (item[1].created, item[1].arrival)):
-            if now >= entry.backoff_until:
-                self._activate(uid, entry)
-            elif entry.state is not _State.BACKOFF:
-                entry.state = _State.BACKOFF
-                self._set_timer(uid, entry, entry.backoff_until)
+            self._activate_at(entry.backoff_until, uid, entry, now)
 
-    def assumed(self, uid: str) -> None:
+    def assumed(self, uid: str, now: float) -> None:
         """The pod was assumed.
 
         Activate the next pod that waits for the same shared events: something may be left for it.
@@ -278,7 +286,7 @@ class SchedulingQueue:
         entry = self._entries.get(uid)
         if entry is not None:
             shared, entry.shared = entry.shared, ()
-            self._activate_first(shared)
+            self._activate_first(shared, now)
 
     def requeue_soon(self, events: Iterable[ClusterEvent], now: float) -> None:
         """Requeue pods after events that freed nothing, after the first back-off: their reason may have changed."""
@@ -344,14 +352,23 @@ class SchedulingQueue:
             entry.state = _State.ACTIVE
             (self._retries if entry.tried else self._first_attempts).push(uid, entry)
 
-    def _activate_first(self, events: Iterable[ClusterEvent]) -> None:
-        """For each shared event, activate the first pod that waits for it, even during its back-off.
+    def _activate_at(self, due: float, uid: str, entry: _QueuedPod, now: float) -> None:
+        """Activate the pod when `due` has come, or when it was to become active if that is earlier."""
+        if now >= due:
+            self._activate(uid, entry)
+        elif entry.state is not _State.ACTIVE and (entry.state is not _State.BACKOFF or due < entry.due):
+            entry.state = _State.BACKOFF
+            self._set_timer(uid, entry, due)
+
+    def _activate_first(self, events: Iterable[ClusterEvent], now: float) -> None:
+        """For each shared event, activate the first pod that waits for it, even during a back-off that is not its cost.
 
         Otherwise devices could stay idle while all pods that wait for them are in back-off.
         """
         lines = (self._lines.get(event) for event in events if isinstance(event, _SHARED))
         for first in dict.fromkeys(filter(None, [line.pop() for line in lines if line is not None])):
-            self._activate(first, self._entries[first])
+            entry = self._entries[first]
+            self._activate_at(entry.paid_until, first, entry, now)
 
     def _wait(self, uid: str, entry: _QueuedPod, now: float) -> None:
         """Start the back-off.

@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -135,7 +136,8 @@ def _now() -> datetime:
 
 @immutable
 class Clocks:
-    """The clock of elapsed time, and the wall clock, which people can set."""
+    """The clock of elapsed time, the wall clock, which people can set, and the processor time of this thread."""
 
     elapsed: Callable[[], float] = read_elapsed
     wall: Callable[[], datetime] = _now
+    processor: Callable[[], float] = time.thread_time

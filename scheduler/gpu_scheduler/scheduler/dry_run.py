@@ -65,7 +65,7 @@ class DryRun:
         queue = SchedulingQueue()
         waiting = [self._states[uid].pod for uid in self._states.waiting(self._policy)]
         for pod in sorted(waiting, key=lambda pod: pod.created):
-            queue.add(pod.ref.uid, pod.created, pod.ref.namespace)
+            queue.add(pod.ref.uid, 0, pod.created, pod.ref.namespace)
             queue.set_priority(pod.ref.uid, config.priority_of(pod))
         return [self._states[uid].pod for uid in iter(lambda: queue.pop(0), None)]
 

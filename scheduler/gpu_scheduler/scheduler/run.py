@@ -129,6 +129,7 @@ class SchedulerProcess:
             ),
             clock=clocks.elapsed,
             wall=lambda: clocks.wall().timestamp(),
+            processor=clocks.processor,
             poll_watches=api.poll_watches,
         )
         self.watches = Watches(

@@ -56,18 +56,21 @@ class Scheduler:
         timings: Timings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        processor: Callable[[], float] = lambda: 0.0,
         binders: int = BINDERS,
         poll_watches: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create the loop; it decides nothing before `run`.
 
-        `strategy` applies until the settings name another. At most `binders` writes run at once. `poll_watches` lets
-        watches that pause between reads read at once, and returns whether there was anything to read.
+        `strategy` applies until the settings name another. `processor` is the processor time of this thread: what
+        decisions cost. At most `binders` writes run at once. `poll_watches` lets watches that pause between reads read
+        at once, and returns whether there was anything to read.
         """
         self._policy = policy
         self._ports = ports
         self._timings = timings or Timings()
         self._clock = clock
+        self._processor = processor
         self.cache = ClusterCache(policy, self._on_events, clock=clock, wall=wall, journal=ports.journal)
         self.cache.set_strategy(strategy)
         self.limits = LimitsConfig(self._limits_changed)
@@ -186,7 +189,7 @@ class Scheduler:
             state.nominated = None
             self.queue.remove(uid)
         elif state.assumed is None:
-            self.queue.add(uid, pod.created, pod.ref.namespace)
+            self.queue.add(uid, self._clock(), pod.created, pod.ref.namespace)
             self.queue.set_priority(uid, self.settings.priority_of(pod))
             self._wakeup.set()
 
@@ -231,8 +234,9 @@ class Scheduler:
             self.queue.set_priority(uid, self.settings.priority_of(pod))
 
     def _requeue_all(self) -> None:
+        now = self._clock()
         for uid in self.pod_states.waiting(self._policy):
-            self.queue.add(uid)
+            self.queue.add(uid, now)
         self._wakeup.set()
 
     async def _wait_for_work(self, now: float) -> None:
@@ -264,6 +268,7 @@ class Scheduler:
         if state.bind_unknown_since is not None and state.assumed is not None:
             self._binding_cycle.start(state, state.assumed, began)
             return True
+        used = self._processor()
         decision = decide(state.pod, self.cache.cluster)
         backoff = self._rejection_backoff.delay(state.pod, decision, began) if isinstance(decision, Bind) else None
         if backoff is not None:
@@ -280,11 +285,11 @@ class Scheduler:
             case Bind():
                 state.assumed, state.nominated, state.waits_for = decision, None, None
                 self._on_events(self.ledger.assume(state.pod, decision.placement))
-                self.queue.assumed(uid)
+                self.queue.assumed(uid, self._clock())
                 self._binding_cycle.start(state, decision, began)
                 return True
             case Wait() | Refuse():
-                self._mark_unschedulable(state, decision, began)
+                self._mark_unschedulable(state, decision, began, self._processor() - used)
                 return self._start_writes(state, decision)
         return False
 
@@ -304,10 +309,10 @@ class Scheduler:
         self._binding_cycle.start_volumes(pod, selection)
         return True
 
-    def _mark_unschedulable(self, state: PodState, decision: Wait | Refuse, began: float) -> None:
+    def _mark_unschedulable(self, state: PodState, decision: Wait | Refuse, began: float, cost: float) -> None:
         self._status_writer.write(state, decision)
         events = decision.cured_by if isinstance(decision, Wait) else NO_EVENTS
-        self.queue.add_unschedulable(decision.pod.uid, events, self._clock())
+        self.queue.add_unschedulable(decision.pod.uid, events, self._clock(), cost)
         reserve = decision.reserve if isinstance(decision, Wait) else None
         if reserve != state.nominated:
             state.nominated = reserve

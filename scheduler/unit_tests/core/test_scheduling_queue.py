@@ -35,30 +35,41 @@ class Script:
             if isinstance(step, int | float):
                 self.now += step
                 continue
-            words: list[Any] = step.split() if isinstance(step, str) else list(step)
-            verb = words.pop(0)
+            verb, *words = step.split() if isinstance(step, str) else step
             if verb == "pop":
                 popped.append(self.queue.pop(self.now))
-            elif verb == "wait":
-                self.queue.add_unschedulable(words[0], words[1:], self.now)
-            elif verb == "event":
-                self.queue.on_events(words, self.now)
-            elif verb == "requeue_soon":
-                self.queue.requeue_soon(words, self.now)
-            elif verb == "retry":
-                self.queue.back_off(words[0], self.now, *map(float, words[1:]))
-            elif verb == "priority":
-                self.queue.set_priority(words[0], words[1])
-            elif verb == "placed":
-                self.queue.assumed(words[0])
             else:
-                getattr(self.queue, verb)(*words)
+                self.act(verb, *words)
         return popped
+
+    def act(self, verb: str, *words: Any) -> None:
+        queue, now = self.queue, self.now
+        match verb, words:
+            case "add", (uid, *known):
+                queue.add(uid, now, *known)
+            case "wait", (uid, *events):
+                queue.add_unschedulable(uid, events, now)
+            case "wait at a cost", (uid, cost, *events):
+                queue.add_unschedulable(uid, events, now, cost)
+            case ("event", events):
+                queue.on_events(events, now)
+            case ("requeue_soon", events):
+                queue.requeue_soon(events, now)
+            case "retry", (uid, *seconds):
+                queue.back_off(uid, now, *map(float, seconds))
+            case "priority", (uid, priority):
+                queue.set_priority(uid, priority)
+            case "placed", (uid,):
+                queue.assumed(uid, now)
+            case _:
+                queue.remove(*words)
 
 
 WAITS = ("wait", "a", GPU)
 WAITS_B = ("wait", "b", GPU)
 B_FIRST = ("priority", "b", (0, 5))
+COSTLY = ("wait at a cost", "a", 0.1, GPU)
+COSTLY_OF_CLASS = ("wait at a cost", "a", 0.1, CLASS)
 
 IN_VAIN: list[Step] = [WAITS, ("event", GPU), "pop"]
 IN_VAIN_TWICE: list[Step] = [WAITS, WAITS_B] * 3
@@ -269,6 +280,34 @@ SCRIPTS = {
         ["add a", "add b", "pop", "pop", *IN_VAIN_TWICE, WAITS, WAITS_B, ("event", GPU), "placed a", "pop"],
         ["a", "b", None],
     ),
+    "an event does not shorten what its attempt cost": (
+        ["add a", "pop", COSTLY, ("event", GPU), 1.9, "pop", 0.1, "pop"],
+        ["a", None, "a"],
+    ),
+    "nor does its own change, however often": (
+        ["add a", "pop", COSTLY, "add a", "pop", 1, "add a", "pop", 0.9, "add a", "pop", 0.1, "pop"],
+        ["a", None, None, None, "a"],
+    ),
+    "nor does a freed device for which many wait": (
+        ["add a", "add b", "pop", "pop", COSTLY_OF_CLASS, ("event", CLASS), "pop", 1.9, "pop", 0.1, "pop"],
+        ["a", "b", None, None, "a"],
+    ),
+    "of pods that wait for the same GPUs, the first one waits until its cost is paid, and then serves no back-off": (
+        [*BOTH_IN_BACKOFF, ("wait at a cost", "a", 0.01, CLASS), ("event", CLASS), "pop", 0.2, "pop", "pop"],
+        ["a", "b", None, "a", None],
+    ),
+    "an event after the cost was paid requeues at once": (
+        ["add a", "pop", COSTLY, 2, ("event", GPU), "pop"],
+        ["a", "a"],
+    ),
+    "a back-off that is longer than the cost counts": (
+        [*THRICE_IN_VAIN, ("wait at a cost", "a", 0.01, GPU), ("event", GPU), 1.9, "pop", 0.1, "pop"],
+        ["a", "a", "a", "a", None, "a"],
+    ),
+    "an attempt of great cost delays even the five minutes": (
+        ["add a", "pop", ("wait at a cost", "a", 20), 399, "pop", 1, "pop"],
+        ["a", None, "a"],
+    ),
     "an unknown pod may be assumed": (["placed a", "pop"], [None]),
 }
 
@@ -334,7 +373,7 @@ def costs_of_placements(pods: int) -> list[Cost]:
     """Return the costs of 20 placements, while so many pods wait in back-off for devices of one class."""
     queue, uids = SchedulingQueue(), [Name(f"{number:04}") for number in range(pods)]
     for uid in uids:
-        queue.add(uid)
+        queue.add(uid, 0)
         for _ in range(4):
             queue.add_unschedulable(uid, [CLASS], 0)
     queue.on_events([CLASS], 0)
@@ -342,7 +381,7 @@ def costs_of_placements(pods: int) -> list[Cost]:
     def place() -> None:
         uid = queue.pop(0)
         assert uid is not None
-        queue.assumed(uid)
+        queue.assumed(uid, 0)
         queue.remove(uid)
 
     return [counted(place) for _ in range(20)]
@@ -379,13 +418,13 @@ def test_memory_does_not_grow_with_attempts() -> None:
     queue.add_unschedulable("quiet", (CLASS,), now)
     for _ in range(2_000):
         queue.add_unschedulable("a", (GPU, NODE, CLASS), now)
-        queue.add("a")
+        queue.add("a", now)
         queue.pop(now)
-        queue.add("a")
+        queue.add("a", now)
         for priority in (1, 2, 0):
             queue.set_priority("a", (0, priority))
         now += 0.01
-    queue.add("a")
+    queue.add("a", now)
     for priority in range(500):
         queue.set_priority("a", (priority, -priority))
     assert queue.pop(now) == "a"
@@ -409,7 +448,7 @@ def test_no_pod_is_ever_lost(chance: random.Random) -> None:
         now += chance.choice([0, 0, 0.5, 3, 40])
         match chance.randrange(5):
             case 0:
-                queue.add(uid)
+                queue.add(uid, now)
                 known.add(uid)
             case 1:
                 queue.on_events([chance.choice(ALL)], now)
@@ -419,9 +458,9 @@ def test_no_pod_is_ever_lost(chance: random.Random) -> None:
             case _:
                 popped = queue.pop(now)
                 if popped is not None and chance.random() < 0.1:
-                    queue.assumed(popped)
+                    queue.assumed(popped, now)
                 if popped is not None and chance.random() < 0.5:
-                    queue.add_unschedulable(popped, [chance.choice(ALL)], now)
+                    queue.add_unschedulable(popped, [chance.choice(ALL)], now, chance.choice([0, 0.1, 1]))
                 elif popped is not None:
                     queue.back_off(popped, now)
     now += 310
@@ -481,7 +520,7 @@ def test_each_pop_keeps_the_order(steps: list[tuple[str, str | tuple[int, int]]]
     queue, order, waiting = SchedulingQueue(), Order(), set[str]()
     for uid, step in steps:
         if step == "add":
-            queue.add(uid, CREATED[uid], NAMESPACES[uid])
+            queue.add(uid, 0, CREATED[uid], NAMESPACES[uid])
             order.priorities.setdefault(uid, (0, 0))
             order.active.setdefault(uid, len(order.pops))
             waiting.discard(uid)

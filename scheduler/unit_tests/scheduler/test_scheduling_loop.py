@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest, ScheduledCondition
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.scheduler import scheduling_loop
 from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
@@ -152,6 +153,27 @@ async def test_a_gpu_is_held_until_its_bind_is_answered() -> None:
 
         assert loop.binder.names() == ["a-0"]
         assert loop.event_recorder.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
+
+
+@pytest.mark.promise("wait-7")
+async def test_an_attempt_that_ends_in_waiting_is_paid_for_before_the_next() -> None:
+    """A decision of 0.1 s of processor time is made again after 2 s, whatever changes meanwhile; other pods go on."""
+    async with looping() as loop:
+        loop.scheduler._processor = partial(next, count(step=0.1))
+        holder, late = bound(pod("a-0", ONE_GPU)), pod("b-0", SAME_GPU)
+        await loop.see(holder, late)
+        await loop.forget(holder)
+        for number in range(3):
+            await loop.see(replace(late, owner=Owner("StatefulSet", f"owner{number}")))
+        assert loop.binder.names() == []
+        await loop.see(pod("c-0", "0=node2:0\n"))
+        await loop.later(1.9)
+        assert loop.binder.names() == ["c-0"]
+        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) == 1
+
+        await loop.later(0.2)
+
+        assert loop.binder.names() == ["c-0", "b-0"]
 
 
 @pytest.mark.promise("text-14")
