@@ -401,6 +401,34 @@ def test_a_hundred_waiting_pods_of_a_namespace_delay_another_by_one_attempt() ->
     assert "late" in script.run("pop", "pop")
 
 
+@pytest.mark.promise("wait-3")
+def test_a_hold_that_changes_all_the_time_causes_ever_fewer_attempts() -> None:
+    """The owner of a running pod, patched twice a second, frees nothing: who waits is tried 12 times a minute."""
+    script = Script()
+    script.run("add a", "pop", WAITS)
+    attempts = 1
+    for _ in range(120):
+        if script.run(("requeue_soon", GPU), 0.5, "pop") == ["a"]:
+            attempts += 1
+            script.run(WAITS)
+
+    assert attempts <= 12
+
+
+@pytest.mark.promise("wait-7")
+def test_a_pod_that_changes_all_the_time_uses_a_twentieth_of_it() -> None:
+    """An attempt of 20 ms each time that the queue allows one, for a minute of changes and events."""
+    script = Script()
+    script.run("add a")
+    attempts = 0
+    for _ in range(6_000):
+        if script.run("add a", ("event", GPU), 0.01, "pop") == ["a"]:
+            attempts += 1
+            script.run(("wait at a cost", "a", 0.02, GPU))
+
+    assert 100 <= attempts <= 60 * 0.05 / 0.02
+
+
 def test_a_freed_device_goes_to_the_next_namespace() -> None:
     """Of pods that wait in back-off for devices of one class, each namespace has one requeued in turn."""
     script = Script()
