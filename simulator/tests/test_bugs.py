@@ -27,7 +27,7 @@ INVARIANTS: Final = {
     "bind_without_uid": {"agree", "apart"},
     "former_leader": {"fence", "apart"},
     "conflict_is_success": {"liveness"},
-    "decide_before_listing": {"apart", "index", "memory"},
+    "decide_before_listing": {"apart", "index", "memory", "together"},
     "drop_requeues": {"liveness"},
     "forget_index": {"apart", "index", "ledger"},
     "assume_nothing": {"apart", "memory", "index", "together"},
