@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.controller import workload_reconciler
-from gpu_scheduler.core import text
+from gpu_scheduler.core import scheduling_queue, text
 from gpu_scheduler.core.pods import bounds, placement_map
 from gpu_scheduler.kube.http import client
 from gpu_scheduler.kube.leader_election import LeaseTimings
@@ -32,6 +32,7 @@ DOCUMENTED = [
     ("wait-3", f"from {FIRST:g} s to {LONGEST:g} s"),
     ("wait-4", f"after {MINUTES:g} min"),
     ("wait-5", f"{rejection_backoff.FIRST:g} s later, then 2, up to {rejection_backoff.LONGEST:g}"),
+    ("wait-7", f"of 20 ms it is tried again {0.02 / scheduling_queue.SHARE:g} s later"),
     ("map-7", f"{placement_map.MAX_BYTES // 1024} KiB"),
     ("map-12", f"{bounds.MAX_VALUE:,} characters"),
     ("env-14", f"{bounds.MAX_VALUE:,} characters"),

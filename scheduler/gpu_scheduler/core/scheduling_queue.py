@@ -28,7 +28,7 @@ _FIRST_ATTEMPTS_IN_A_ROW: Final = 4
 the attempts to pods that were tried before."""
 
 
-_SHARE: Final = 0.05
+SHARE: Final = 0.05
 """The share of its time that a pod may take for attempts that end in waiting: a decision of 20 ms, the longest that is
 allowed, is made again after 0.4 s at the earliest. Events and changes of the pod, however many, do not shorten that."""
 
@@ -61,7 +61,7 @@ class _QueuedPod:
     """Seconds of back-off after its last attempt."""
     backoff_until: float = 0.0
     paid_until: float = 0.0
-    """When the cost of its last attempt is `_SHARE` of the time since. Not after `backoff_until`."""
+    """When the cost of its last attempt is `SHARE` of the time since. Not after `backoff_until`."""
     due: float = 0.0
     """When it becomes active without an event."""
     events: tuple[ClusterEvent, ...] = ()
@@ -247,7 +247,7 @@ class SchedulingQueue:
         else:
             self._stop_waiting(uid, entry)
             entry.backoff_until = now
-        entry.paid_until = now + cost / _SHARE
+        entry.paid_until = now + cost / SHARE
         entry.backoff_until = max(entry.backoff_until, entry.paid_until)
         entry.state = _State.UNSCHEDULABLE
         entry.events = tuple(dict.fromkeys(events))
