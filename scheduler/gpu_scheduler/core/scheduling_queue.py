@@ -27,7 +27,6 @@ _FIRST_ATTEMPTS_IN_A_ROW: Final = 4
 """Of pods of the same priority, a retry goes after so many first attempts. So new pods, however many, leave a fifth of
 the attempts to pods that were tried before."""
 
-
 SHARE: Final = 0.05
 """The share of its time that a pod may take for attempts that end in waiting: a decision of 20 ms, the longest that is
 allowed, is made again after 0.4 s at the earliest. Events and changes of the pod, however many, do not shorten that."""
@@ -273,9 +272,8 @@ class SchedulingQueue:
         """Requeue all pods that wait for one of `events`: active at once, or after their back-off."""
         events = tuple(events)
         self._activate_first(events, now)
-        requeued = {uid: self._entries[uid] for event in events for uid in self._waiting.get(event, ())}
-        # In the order of their age, so that the turns of namespaces do not depend on the order of events.
-        for uid, entry in sorted(requeued.items(), key=lambda item: (item[1].created, item[1].arrival)):
+        requeued = {uid for event in events for uid in self._waiting.get(event, ())}
+        for uid, entry in self._by_age(requeued):
             self._activate_at(entry.backoff_until, uid, entry, now)
 
     def assumed(self, uid: str, now: float) -> None:
@@ -366,9 +364,14 @@ class SchedulingQueue:
         Otherwise devices could stay idle while all pods that wait for them are in back-off.
         """
         lines = (self._lines.get(event) for event in events if isinstance(event, _SHARED))
-        for first in dict.fromkeys(filter(None, [line.pop() for line in lines if line is not None])):
-            entry = self._entries[first]
-            self._activate_at(entry.paid_until, first, entry, now)
+        firsts = {uid for uid in [line.pop() for line in lines if line is not None] if uid is not None}
+        for uid, entry in self._by_age(firsts):
+            self._activate_at(entry.paid_until, uid, entry, now)
+
+    def _by_age(self, uids: set[str]) -> list[tuple[str, _QueuedPod]]:
+        """Sort the pods, so that the turns of namespaces do not depend on the order of events."""
+        found = [(uid, self._entries[uid]) for uid in uids]
+        return sorted(found, key=lambda item: (item[1].created, item[1].arrival))
 
     def _wait(self, uid: str, entry: _QueuedPod, now: float) -> None:
         """Start the back-off.
