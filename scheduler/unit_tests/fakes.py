@@ -106,6 +106,10 @@ class FakeAllocator:
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
+    without_gpus: set[str] = field(default_factory=set)
+
+    def may_give_gpus(self, device_class: str) -> bool:
+        return device_class not in self.without_gpus
 
     async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
         self.allocated.append(bind)

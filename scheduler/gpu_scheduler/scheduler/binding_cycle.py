@@ -40,7 +40,10 @@ SHOWN_WITHIN = 3.0
 OTHERS_WRITE = 0.25
 """Seconds that another scheduler has to write what it has decided. kube-scheduler usually takes a few milliseconds."""
 OTHERS_ALLOCATE = 0.75
-"""Seconds that it has besides to allocate a claim which exists by then: on a busy machine its writes take longer."""
+"""Seconds that it has besides to allocate a claim which exists by then and may get GPUs.
+
+On a busy machine its writes take longer.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +180,7 @@ class BindingCycle:
                 message = "cannot see the pod's ResourceClaims: the watch has not shown their allocation"
                 return AllocationOutcome.UNSEEN, Failed(sentence(Reason.BIND_FAILED, message, "trying again by itself"))
             await asyncio.sleep(OTHERS_WRITE)
-            if self._cache.others_allocate:
+            if self._cache.others_allocate(self._ports.allocator.may_give_gpus):
                 await asyncio.sleep(OTHERS_ALLOCATE)
         cluster = self._cache.cluster
         taken = gpu_free(assumed_hold(pod, bind.placement), cluster.ledger, cluster.nodes, cluster.policy)

@@ -135,6 +135,10 @@ class DeviceClasses(EventHandler["DeviceClass"]):
         """Remove a class."""
         self._known.pop(value.name, None)
 
+    def may_give_gpus(self, name: str) -> bool:
+        """Whether the devices of a class may be GPUs. A class that is not known may be any."""
+        return name not in self._known or self._known[name].may_give_gpus
+
     def config(self, requests: Iterable[Body]) -> list[Body]:
         """Return the configuration that these requests of a claim get from their classes."""
         by_class = [(each["exactly"]["deviceClassName"], each["name"]) for each in requests]
@@ -152,6 +156,10 @@ class ApiClaimAllocator(ClaimAllocator):
         self._classes = classes
         self._unanswered: dict[str, str] = {}
         """By path of a claim: at which version it was to be withdrawn. Without an answer, this may still happen."""
+
+    def may_give_gpus(self, device_class: str) -> bool:
+        """Whether a claim may be allocated GPUs from this class, see ClaimAllocator."""
+        return self._classes.may_give_gpus(device_class)
 
     async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
         """Allocate one claim after the other, see ClaimAllocator: for a new claim one POST and one PATCH."""

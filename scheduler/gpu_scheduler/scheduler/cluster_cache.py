@@ -256,10 +256,9 @@ class ClusterCache:
             node.name for node in cluster.nodes if cluster.policy.reads_claims and not cluster.pools.publish_all(node)
         ]
 
-    @property
-    def others_allocate(self) -> bool:
-        """Whether another scheduler may be allocating a claim now."""
-        return self._allocated_claims.others_pending
+    def others_allocate(self, may_give_gpus: Callable[[str], bool]) -> bool:
+        """Whether another scheduler may be allocating GPUs to a claim now. `may_give_gpus` says it of a DeviceClass."""
+        return self._allocated_claims.others_pending(may_give_gpus)
 
     async def shown_allocated(
         self, namespace: str, claims: Sequence[ClaimAllocation], versions: Mapping[str, str], seconds: float

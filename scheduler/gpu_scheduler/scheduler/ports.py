@@ -70,6 +70,9 @@ class Binder(Protocol):
 class ClaimAllocator(Protocol):
     """Allocates the ResourceClaims of a pod before it is bound."""
 
+    def may_give_gpus(self, device_class: str) -> bool:
+        """Whether a claim may be allocated GPUs from the DeviceClass with this name. True if that is not known."""
+
     async def allocate(self, bind: Bind) -> dict[str, str] | Failed | NotSent:
         """Try once, in bounded time. Return the version of each claim, by name, if all are reserved for the pod.
 

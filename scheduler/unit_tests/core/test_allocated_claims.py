@@ -232,3 +232,35 @@ def test_a_claim_that_is_made_anew_is_found_by_its_name() -> None:
     found = claims.find(OURS.namespace, OURS.name)
     assert found is not None
     assert found.uid == "uid-of-new"
+
+
+@pytest.mark.promise("isolate-4")
+@pytest.mark.parametrize(
+    ("classes", "pending"),
+    [
+        (None, True),
+        (frozenset({"nic", "gpu"}), True),
+        (frozenset({"nic"}), False),
+        (frozenset[str](), False),
+    ],
+    ids=["not read", "one may give GPUs", "none gives GPUs", "no request"],
+)
+def test_a_claim_is_pending_if_it_may_get_gpus(classes: frozenset[str] | None, *, pending: bool) -> None:
+    """Until it is allocated or gone, another scheduler may be about to give it one."""
+    waiting = replace(OTHERS, devices=(), awaits_others=True, classes=classes, unread="its class")
+    claims = claims_with(waiting)
+
+    assert claims.others_pending({"gpu"}.__contains__) is pending
+    claims.apply(OTHERS)
+    assert not claims.others_pending({"gpu"}.__contains__)
+    claims.apply(waiting)
+    claims.forget(OTHERS.uid)
+    assert not claims.others_pending({"gpu"}.__contains__)
+
+
+def test_only_claims_with_gpus_are_listed_as_such() -> None:
+    """A claim that only says what it wants, or what of it is not read, holds none."""
+    claims = claims_with(OTHERS, replace(OTHERS, name="wants", uid="u2", devices=(), unread="its class"))
+
+    assert list(claims.claims) == [OTHERS]
+    assert claims.find("team", "wants") is not None

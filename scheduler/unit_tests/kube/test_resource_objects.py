@@ -114,7 +114,10 @@ def test_a_claim_holds_the_gpus_that_it_is_allocated(given: dict[str, Any], devi
 
     unread = "spec.devices.requests has 0 entries, and one is read"
     awaits_others = "allocation" not in given.get("status", {})
-    expected = AllocatedClaim("team", "training", "u1", devices, awaits_others=awaits_others, unread=unread)
+    classes = frozenset[str]() if awaits_others else None
+    expected = AllocatedClaim(
+        "team", "training", "u1", devices, awaits_others=awaits_others, classes=classes, unread=unread
+    )
     assert read_allocated_claim(msgspec.json.encode(body)) == ("u1", expected)
 
 
@@ -138,6 +141,37 @@ def test_a_claim_whose_name_only_begins_like_ours_is_of_others(name: str) -> Non
     assert read_allocated_claim(msgspec.json.encode(body))[1].awaits_others
 
 
+NIC = "nic.example.com"
+WANTED: dict[str, tuple[Any, frozenset[str] | None]] = {
+    "one request": ([{"name": "nic", "exactly": {"deviceClassName": NIC}}], frozenset({NIC})),
+    "requests of two classes": (
+        [{"name": name, "exactly": {"deviceClassName": name}} for name in (NIC, NVIDIA)],
+        frozenset({NIC, NVIDIA}),
+    ),
+    "alternatives": (
+        [{"name": "any", "firstAvailable": [{"name": name, "deviceClassName": name} for name in (NIC, NVIDIA)]}],
+        frozenset({NIC, NVIDIA}),
+    ),
+    "no requests": (None, frozenset()),
+    "a request of another kind": ([{"name": "nic", "exactly": {"deviceClassName": NIC}}, {"name": "new"}], None),
+    "a request without a class": ([{"name": "nic", "exactly": {}}], None),
+    "a text in place of requests": ("all", None),
+    "more than is read": ([{"name": "n" * 40000, "exactly": {"deviceClassName": NIC}}], None),
+}
+
+
+@pytest.mark.promise("isolate-4")
+@pytest.mark.parametrize(("requests", "classes"), WANTED.values(), ids=WANTED)
+def test_an_unallocated_claim_says_from_which_classes_it_may_get_devices(
+    requests: Any, classes: frozenset[str] | None
+) -> None:
+    """None if that is not read: then it may be any class."""
+    meta = {"namespace": "team", "name": "training", "uid": "u1"}
+    body = {"metadata": meta, "spec": {"devices": {"requests": requests}}}
+
+    assert read_allocated_claim(msgspec.json.encode(body))[1].classes == classes
+
+
 @pytest.mark.parametrize("read", [read_slice, read_allocated_claim, read_device_class])
 def test_what_is_none_of_these_is_refused(read: Any) -> None:
     """The reflector keeps its last value then."""
@@ -153,3 +187,33 @@ def test_a_device_class_has_a_configuration_for_its_driver() -> None:
 
     assert known.allocated(["gpus-0"]) == [{"source": "FromClass", "requests": ["gpus-0"], **opaque}]
     assert silent.allocated(["gpus-0"]) == []
+
+
+EXPRESSIONS: dict[str, tuple[list[str], bool]] = {
+    "of another driver": (['device.driver == "nic.example.com"'], False),
+    "of another driver, in other quotes": (["device.driver=='dra.net'"], False),
+    "of some devices of another driver": (
+        ["device.driver == 'gpu.amd.com' &&\n  device.attributes['gpu.amd.com'].type == 'amdgpu'"],
+        False,
+    ),
+    "of another driver, in its second selector": (["has(device.attributes)", 'device.driver == "dra.net"'], False),
+    "of our driver": (['device.driver == "gpu.agentaflow.io"'], True),
+    "of NVIDIA's driver": ([f'device.driver == "{NVIDIA}" && device.attributes["{NVIDIA}"].type == "gpu"'], True),
+    "without selectors": ([], True),
+    "of either driver": ([f'device.driver == "dra.net" || device.driver == "{NVIDIA}"'], True),
+    "of either driver, behind a condition": ([f'device.driver == "dra.net" && a || device.driver == "{NVIDIA}"'], True),
+    "of a driver by a condition": ([f'device.driver == "dra.net" && a ? b : device.driver == "{NVIDIA}"'], True),
+    "of all drivers but one": (['device.driver != "dra.net"'], True),
+    "of a driver whose name has an escape": (['device.driver == "gpu\\u002envidia.com"'], True),
+    "of anything else": (['device.driver.endsWith("example.com")'], True),
+}
+
+
+@pytest.mark.promise("isolate-4")
+@pytest.mark.parametrize(("expressions", "gives"), EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_a_class_may_give_gpus_unless_it_is_of_another_driver(expressions: list[str], *, gives: bool) -> None:
+    """What is not read for certain may be any device."""
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    body = {"metadata": {"name": "any"}, "spec": {"selectors": [*selectors, {"new": {}}]}}
+
+    assert read_device_class(msgspec.json.encode(body))[1].may_give_gpus is gives

@@ -363,6 +363,18 @@ async def test_a_users_claim_gets_the_configuration_of_its_class() -> None:
         ]
 
 
+@pytest.mark.promise("isolate-4")
+def test_a_class_that_is_not_known_may_give_gpus() -> None:
+    """It may be shown in a moment, or nobody may list classes."""
+    classes = DeviceClasses()
+    classes.applied(DeviceClass("gpu"))
+    classes.applied(DeviceClass("nic", may_give_gpus=False))
+
+    assert [each for each in ("gpu", "nic", "gone") if classes.may_give_gpus(each)] == ["gpu", "gone"]
+    classes.forgotten(DeviceClass("nic", may_give_gpus=False))
+    assert classes.may_give_gpus("nic")
+
+
 RELEASED = {
     "the last pod gives the GPUs back": Case(
         None, [GET, put({"reservedFor": None, "allocation": None})], get=(allocated(MINE),), status=(found("8"),)

@@ -168,6 +168,20 @@ async def test_another_scheduler_has_time_to_write_its_decision(*, late: bool, p
         assert any(note.startswith("GpuHeld: ") for note in loop.event_recorder.notes("train-0")) is late
 
 
+@pytest.mark.promise("isolate-4")
+async def test_a_claim_that_gets_no_gpu_slows_no_bind() -> None:
+    """A claim of a network card may stay without an allocation for ever. It does not count as one with GPUs."""
+    async with looping() as loop:
+        nic = replace(OTHERS, devices=(), awaits_others=True, classes=frozenset({"nic"}), unread="its class")
+        loop.allocator.without_gpus = {"nic"}
+        loop.scheduler.cache.device_claims.applied(nic)
+        loop.scheduler.pods.applied(POD)
+        await asyncio.sleep(0.3)
+
+        assert loop.binder.names() == ["train-0"]
+        assert loop.scheduler.cache.count_claims(loop.scheduler.pod_states) == {ClaimState.WAITING: 1}
+
+
 @pytest.mark.promise("isolate-4", "isolate-17")
 async def test_no_pod_is_bound_before_the_watch_has_shown_its_claims() -> None:
     """Until then nobody knows what else was allocated. After 3 s the pod is tried again."""

@@ -4,7 +4,7 @@ LAW: a hold lasts as long as the allocation, also while no slice says which GPU 
 it was last; a device that was never published may be any GPU of its node.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from gpu_scheduler.core.immutable import immutable
@@ -29,6 +29,8 @@ class AllocatedClaim:
     """The uids of the pods for which it is reserved."""
     awaits_others: bool = False
     """Another scheduler may be about to allocate it."""
+    classes: frozenset[str] | None = None
+    """The DeviceClasses from which it may be allocated then; None if that is not read."""
     request: ClaimRequest | None = None
     """What it asks for; None for a claim of this scheduler, and if that is not read."""
     unread: str = ""
@@ -54,14 +56,15 @@ class AllocatedClaims:
         self._by_pool: dict[tuple[str, str], dict[str, None]] = {}
         self._by_pod: dict[str, dict[str, None]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
-        self._pending: set[str] = set()
+        self._pending: dict[str, frozenset[str] | None] = {}
+        """The classes of each claim that another scheduler may be allocating."""
 
     def apply(self, claim: AllocatedClaim) -> tuple[Hold, ...]:
         """Store a claim. Return what it holds from now on."""
         known = self._holds.get(claim.uid, {})
         self.forget(claim.uid)
         if claim.awaits_others:
-            self._pending.add(claim.uid)
+            self._pending[claim.uid] = claim.classes
         if not claim.devices and claim.request is None and not claim.unread:
             return ()
         self._claims[claim.uid] = claim
@@ -77,7 +80,7 @@ class AllocatedClaims:
 
     def forget(self, uid: str) -> None:
         """Remove a claim that is gone or has no allocation any more."""
-        self._pending.discard(uid)
+        self._pending.pop(uid, None)
         claim = self._claims.pop(uid, None)
         if claim is None:
             return
@@ -97,15 +100,14 @@ class AllocatedClaims:
         """Return the claims that are reserved for the pod with this uid."""
         return tuple(self._claims[uid] for uid in self._by_pod.get(pod, ()))
 
-    @property
-    def others_pending(self) -> bool:
-        """Whether another scheduler may be allocating a claim now."""
-        return bool(self._pending)
+    def others_pending(self, may_give_gpus: Callable[[str], bool]) -> bool:
+        """Whether another scheduler may be allocating GPUs to a claim now. `may_give_gpus` says it of a DeviceClass."""
+        return any(classes is None or any(map(may_give_gpus, classes)) for classes in set(self._pending.values()))
 
     @property
     def claims(self) -> Iterable[AllocatedClaim]:
         """The claims that hold GPUs."""
-        return self._claims.values()
+        return (claim for claim in self._claims.values() if claim.devices)
 
     def find(self, namespace: str, name: str) -> AllocatedClaim | None:
         """Return the claim with this name, if it is allocated GPUs or says which it wants."""

@@ -10,7 +10,7 @@ import msgspec
 from gpu_scheduler import names
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceId
-from gpu_scheduler.kube.objects.claim_requests import UnreadError, read_claim_request
+from gpu_scheduler.kube.objects.claim_requests import UnreadError, read_claim_request, read_classes
 from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import Identity, ReadStruct
 from gpu_scheduler.kube.objects.resource_claims import OUR_CLAIM
@@ -65,14 +65,17 @@ def read_allocated_claim(raw: bytes | msgspec.Raw) -> tuple[str, AllocatedClaim]
     meta, status = found.metadata, found.status or _Status()
     ours = OUR_CLAIM.fullmatch(meta.name or "") is not None
     given = status.allocation and status.allocation.devices
-    request, unread = (None, "") if ours else _asked(bytes(found.spec))
+    spec = bytes(found.spec)
+    request, unread = (None, "") if ours else _asked(spec)
+    awaits_others = not ours and status.allocation is None
     claim = AllocatedClaim(
         sys.intern(meta.namespace or ""),
         meta.name or "",
         meta.uid or "",
         _device_ids((given.results if given else None) or ()),
         _pods(status),
-        awaits_others=not ours and status.allocation is None,
+        awaits_others=awaits_others,
+        classes=read_classes(spec) if awaits_others else None,
         request=request,
         unread=unread,
         version=meta.resource_version or "",

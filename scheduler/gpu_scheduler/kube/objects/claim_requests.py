@@ -61,6 +61,26 @@ class _Spec(ReadStruct, forbid_unknown_fields=True):
 _specs = msgspec.json.Decoder(_Spec | None)
 
 
+class _OfClass(ReadStruct):
+    device_class_name: str
+
+
+class _AnyRequest(ReadStruct):
+    exactly: _OfClass | None = None
+    first_available: list[_OfClass] | None = None
+
+
+class _AnyDevices(ReadStruct):
+    requests: list[_AnyRequest] | None = None
+
+
+class _AnySpec(ReadStruct):
+    devices: _AnyDevices | None = None
+
+
+_any_specs = msgspec.json.Decoder(_AnySpec | None)
+
+
 class UnreadError(ValueError):
     """The claim asks for something that is not read; the text names the field, and says the rule."""
 
@@ -96,6 +116,20 @@ def read_claim_request(raw: bytes) -> ClaimRequest:
     except SelectorError as error:
         raise UnreadError(f"{where}.selectors: {error}") from error
     return ClaimRequest(sys.intern(request.name), sys.intern(driver), exactly.count, selector)
+
+
+def read_classes(raw: bytes) -> frozenset[str] | None:
+    """Return the DeviceClasses from which a claim may be allocated; None if that is not read, so it may be any."""
+    spec = decode_part(_any_specs, raw) if len(raw) <= MAX_SPEC else None
+    if spec is None:
+        return None
+    found: set[str] = set()
+    for request in (spec.devices and spec.devices.requests) or ():
+        wanted = [*filter(None, [request.exactly]), *(request.first_available or ())]
+        if not wanted:
+            return None
+        found.update(sys.intern(each.device_class_name) for each in wanted)
+    return frozenset(found)
 
 
 def _leave_out(where: str, *fields: tuple[str, msgspec.Raw]) -> None:
