@@ -62,6 +62,11 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._large = large or asyncio.Lock()
         self._known: dict[str, T] = {}
+        self._undelivered: dict[str, tuple[Callable[[T], None], T]] = {}
+        """By key: the calls of the handler that failed, each the last one for its object."""
+        self._redeliveries = 0
+        """How often these were tried again since there were none."""
+        self._redelivery: asyncio.TimerHandle | None = None
         self._version: str | None = None
         self._last_response = clock()
         # Whether the current watch delivered an event or at least lasted; and whether the API server denies access.
@@ -97,6 +102,13 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """List, watch, and begin again for ever; ends only by cancellation."""
+        try:
+            await self._list_and_watch()
+        finally:
+            if self._redelivery is not None:
+                self._redelivery.cancel()
+
+    async def _list_and_watch(self) -> None:
         failures = expirations = 0
         while True:
             expirations = 0 if self._progressed else expirations
@@ -175,10 +187,10 @@ class Reflector(Generic[T]):
         known, self._known, self._version, self._denied = self._known, found, version, version is None
         for key, value in known.items():
             if key not in found:
-                self._deliver(self._handler.forgotten, value)
+                self._deliver(key, self._handler.forgotten, value)
         for key, value in found.items():
-            if known.get(key) is not value:
-                self._deliver(self._handler.applied, value)
+            if known.get(key) is not value or key in self._undelivered:
+                self._deliver(key, self._handler.applied, value)
         self._finished_lists = number
         self.synced.set()
         async with self._listed:
@@ -211,8 +223,8 @@ class Reflector(Generic[T]):
 
     def _apply(self, fresh: dict[str, T]) -> None:
         self._known |= fresh
-        for value in fresh.values():
-            self._deliver(self._handler.applied, value)
+        for key, value in fresh.items():
+            self._deliver(key, self._handler.applied, value)
 
     def _is_known(self, found: dict[str, T], raw: msgspec.Raw, level: int) -> bool:
         """If the watch delivered this version already, put the known value into `found` and return True.
@@ -293,19 +305,36 @@ class Reflector(Generic[T]):
         for key, value in seen.items():
             if event.type == "DELETED":
                 self._known.pop(key, None)
-                self._deliver(self._handler.forgotten, value)
+                self._deliver(key, self._handler.forgotten, value)
             else:
                 self._known[key] = value
-                self._deliver(self._handler.applied, value)
+                self._deliver(key, self._handler.applied, value)
 
-    def _deliver(self, take: Callable[[T], None], value: T) -> None:
-        """Call the handler. Our own error over one object must not end the watch for all objects."""
+    def _deliver(self, key: str, take: Callable[[T], None], value: T) -> None:
+        """Call the handler. Our own error over one object must not end the watch for all objects.
+
+        The object is delivered again until that succeeds, after a back-off and by each list.
+        """
         try:
             take(value)
         except Exception:
-            log.exception(
-                "The event handler failed on an object", extra=self._resource.log_fields(object=str(value)[:200])
-            )
+            if key not in self._undelivered:
+                log.exception(
+                    "The event handler failed on an object", extra=self._resource.log_fields(object=str(value)[:200])
+                )
+            self._undelivered[key] = take, value
+            if self._redelivery is None:
+                self._redeliveries += 1
+                seconds = self._delay(self._redeliveries, None)
+                self._redelivery = asyncio.get_running_loop().call_later(seconds, self._deliver_again)
+        else:
+            if self._undelivered.pop(key, None) is not None and not self._undelivered:
+                self._redeliveries = 0
+
+    def _deliver_again(self) -> None:
+        self._redelivery = None
+        for key, (take, value) in tuple(self._undelivered.items()):
+            self._deliver(key, take, value)
 
     def _read_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
         """Decode one object. If it cannot be decoded, log it and keep its known value, so that the others go on."""

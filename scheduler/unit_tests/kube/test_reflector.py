@@ -38,14 +38,19 @@ def named(identity: Identity) -> str:
 class RecordingHandler:
     calls: list[str] = field(default_factory=list)
     fails_on: str = ""
+    failures: int = 0
 
     def applied(self, value: str) -> None:
-        if value == self.fails_on:
-            raise RuntimeError("a bug")
-        self.calls.append(f"+{value}")
+        self._call(f"+{value}")
 
     def forgotten(self, value: str) -> None:
-        self.calls.append(f"-{value}")
+        self._call(f"-{value}")
+
+    def _call(self, call: str) -> None:
+        if call == self.fails_on:
+            self.failures += 1
+            raise RuntimeError("a bug")
+        self.calls.append(call)
 
 
 def thing(name: str, version: int) -> Object:
@@ -384,13 +389,75 @@ async def test_an_unreadable_object_can_be_deleted() -> None:
 async def test_an_error_of_the_event_handler_does_not_stop_the_watch() -> None:
     """Other objects are still delivered, and the watch continues from its version."""
     async with reflecting() as (server, _, handler):
-        handler.fails_on = "a@1"
+        handler.fails_on = "+a@1"
         server.on("GET", PATH, page(7, thing("a", 1), thing("b", 1)))
         server.on("WATCH", PATH, Watch((event("ADDED", "c", 8),)), Watch())
 
         await until(lambda: len(handler.calls) == 2)
 
         assert handler.calls == ["+b@1", "+c@8"]
+
+
+@pytest.mark.parametrize(
+    ("fails_on", "events", "calls"),
+    [
+        ("+a@1", [], ["+b@1", "+a@1"]),
+        ("+c@8", [event("ADDED", "c", 8)], ["+a@1", "+b@1", "+c@8"]),
+        ("-a@8", [event("DELETED", "a", 8)], ["+a@1", "+b@1", "-a@8"]),
+    ],
+    ids=["of a list", "of an event", "that was deleted"],
+)
+async def test_an_object_on_which_the_event_handler_failed_is_delivered_again(
+    fails_on: str, events: list[Object], calls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a back-off that grows, until it succeeds. Its failure is logged once, with the object."""
+    async with reflecting() as (server, _, handler):
+        handler.fails_on = fails_on
+        server.on("GET", PATH, page(7, thing("a", 1), thing("b", 1)))
+        server.on("WATCH", PATH, Watch(tuple(events)))
+        await until(lambda: handler.failures == 9)
+        began = asyncio.get_running_loop().time()
+        await until(lambda: handler.failures == 10)
+        assert asyncio.get_running_loop().time() - began >= QUICK.backoff_longest / 2
+
+        handler.fails_on = ""
+        await until(lambda: len(handler.calls) == len(calls))
+        await asyncio.sleep(1)
+
+    assert handler.calls == calls
+    failed = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert [each.__dict__["object"] for each in failed] == [fails_on[1:]]
+
+
+async def test_a_list_delivers_an_object_again_on_which_the_event_handler_failed() -> None:
+    """Also at the version that is known, and before its back-off ends. A new leader decides after a list."""
+    slow = ReflectorTimings(idle_limit=5000, backoff_first=1000, backoff_longest=1000)
+    async with reflecting(slow) as (server, reflector, handler):
+        handler.fails_on = "+c@8"
+        server.on("GET", PATH, page(7, thing("a", 1)), page(8, thing("a", 1), thing("c", 8)))
+        server.on("WATCH", PATH, Watch((event("ADDED", "c", 8),)), Watch())
+        await until(lambda: handler.failures)
+
+        handler.fails_on = ""
+        await asyncio.wait_for(reflector.relist(), 100)
+
+        assert handler.calls == ["+a@1", "+c@8"]
+        await asyncio.sleep(2000)
+        assert handler.calls == ["+a@1", "+c@8"]
+
+
+async def test_a_newer_version_takes_the_place_of_one_on_which_the_event_handler_failed() -> None:
+    """The older one is not delivered any more."""
+    async with reflecting() as (server, _, handler):
+        handler.fails_on = "+a@1"
+        server.on("GET", PATH, page(7, thing("a", 1)))
+        server.on("WATCH", PATH, Watch((event("MODIFIED", "a", 8),)))
+        await until(lambda: handler.calls)
+
+        handler.fails_on = ""
+        await asyncio.sleep(1)
+
+        assert handler.calls == ["+a@8"]
 
 
 @dataclass
