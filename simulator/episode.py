@@ -13,7 +13,7 @@ from simulator.cluster.actors import ClusterActors
 from simulator.fault_injector import FaultInjector
 from simulator.faults import FaultState
 from simulator.invariants.checker import BrokenError, Checker
-from simulator.log_capture import ErrorCapture, jitter
+from simulator.log_capture import ErrorCapture, deterministic
 from simulator.plan import Action, uses_claims
 from simulator.replica_process import Process
 
@@ -73,7 +73,7 @@ class Episode:
         """Carry out the steps until an invariant breaks."""
         outcome = self.outcome
         begun = self.timeline.now
-        with jitter(self._seed), ErrorCapture() as captured:
+        with deterministic(self._seed), ErrorCapture() as captured:
             try:
                 self.timeline.run(_START_SECONDS)
                 for step in steps:

@@ -1,4 +1,4 @@
-"""Process-wide state of the shipped code that a simulation controls: the log, and the random numbers for jitter."""
+"""Process-wide state of the shipped code that a simulation controls: the log, random numbers, and turns of an audit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
+
+from gpu_scheduler.scheduler import audit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +40,16 @@ class ErrorCapture(logging.Handler):
 
 
 @contextmanager
-def jitter(seed: int) -> Iterator[None]:
-    """Seed the random numbers of the shipped code; the previous state is restored at the end."""
-    before = random.getstate()
+def deterministic(seed: int) -> Iterator[None]:
+    """Seed the random numbers of the shipped code, and let an audit give way always, not as processor time goes by.
+
+    The previous state is restored at the end.
+    """
+    before, turn = random.getstate(), audit.TURN
     random.seed(f"{seed}/payload")
+    audit.TURN = 0.0
     try:
         yield
     finally:
         random.setstate(before)
+        audit.TURN = turn

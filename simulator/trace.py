@@ -18,7 +18,7 @@ from simulator.clock import Timeline
 from simulator.cluster.actors import ClusterActors
 from simulator.faults import Fault, FaultState
 from simulator.invariants.checker import BrokenError, Checker
-from simulator.log_capture import jitter
+from simulator.log_capture import deterministic
 from simulator.plan import Action, plan
 from simulator.replica_process import Process
 
@@ -133,7 +133,7 @@ def record(seed: int, steps: int, start: Start) -> Iterator[Line]:
 
     process = Process("one", journaled, timeline, server, FaultState())
     yield {"format": FORMAT, "seed": seed, "steps": steps}
-    with jitter(seed):
+    with deterministic(seed):
         try:
             timeline.run(REST)
             yield from recorder.take()

@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypeVar
 
 from gpu_scheduler.scheduler.status_writer import conflict_notice, moved_notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from gpu_scheduler.core.ledger.conflicts import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
     from gpu_scheduler.core.ledger.ledger import Ledger
     from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
     from gpu_scheduler.scheduler.ports import EventRecorder, RepairMetrics
+
+    LedgerSteps = Callable[[], tuple[Ledger, list[Callable[[], object]]]]
+
+T = TypeVar("T")
+
+TURN = 0.005
+"""Seconds of processor time after which other tasks run."""
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +51,29 @@ class LedgerAudit:
         self._moved: dict[str, tuple[MovedGpu, ...]] = {}
         """By uid: what was reported of pods whose GPUs have moved."""
 
-    async def run(self, now: float, ledger: Ledger, rebuild_ledger: Callable[[], Ledger]) -> Ledger:
+    async def run(self, now: float, ledger: Ledger, ledger_steps: LedgerSteps) -> Ledger:
         """Run the checks that are due. Return the ledger to use from now on.
 
-        Other tasks run between two nodes, so that many contended nodes hold up nobody.
+        Other tasks run meanwhile, so that a large cluster or many contended nodes hold up nobody.
         """
         if now >= self._rebuild_due:
             self._rebuild_due = now + self._rebuild
-            ledger = self._verify(ledger, rebuild_ledger())
+            if not await _is_right(ledger, ledger_steps):
+                # It is used at once, without the other check: it would lack what other tasks change meanwhile.
+                return self._repair(ledger, ledger_steps)
         if now >= self._due:
             self._due = now + self._interval
-            for _ in ledger.check_nodes():
-                await asyncio.sleep(0)
+            async for _ in _in_turns(ledger.check_nodes()):
+                pass
             self._report_conflicts(ledger)
             self._report_moved(ledger)
         return ledger
 
-    def _verify(self, ledger: Ledger, rebuilt: Ledger) -> Ledger:
+    def _repair(self, ledger: Ledger, ledger_steps: LedgerSteps) -> Ledger:
+        """Return a new ledger, all of this moment, if the present one is still wrong."""
+        rebuilt, steps = ledger_steps()
+        for step in steps:
+            step()
         wrong = ledger.differences(rebuilt)
         if not wrong:
             return ledger
@@ -83,3 +97,25 @@ class LedgerAudit:
             if self._moved.get(holder.ref.uid) != moved:
                 self._event_recorder.record(holder.ref, moved_notice(holder, moved))
         self._moved = {holder.ref.uid: moved for holder, moved in found}
+
+
+async def _is_right(ledger: Ledger, ledger_steps: LedgerSteps) -> bool:
+    """Whether the ledger of this moment is that of the objects. Other tasks may change both meanwhile."""
+    entries = dict(ledger.entries())
+    rebuilt, steps = ledger_steps()
+    async for step in _in_turns(steps):
+        step()
+    right = True
+    async for key, value in _in_turns(rebuilt.entries()):
+        right = entries.pop(key, None) == value and right
+    return right and not entries
+
+
+async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items. After each TURN other tasks run."""
+    began = time.thread_time()
+    for item in items:
+        yield item
+        if time.thread_time() - began >= TURN:
+            await asyncio.sleep(0)
+            began = time.thread_time()

@@ -95,20 +95,22 @@ class ClusterCache:
 
     def rebuild_ledger(self, states: PodStates) -> Ledger:
         """Build a new ledger from the objects, and from the placements that are assumed and not confirmed yet."""
-        ledger = Ledger(self.cluster.policy)
-        for node in self.cluster.nodes:
-            ledger.apply_node(node)
-        for foreign_pod in self._foreign_pods.values():
-            ledger.apply_foreign_pod(foreign_pod)
-        for uid, holds in self._allocated_claims:
-            ledger.apply_claim(uid, holds)
-        for state in states.values():
-            ledger.apply(state.pod)
-        for uid, workload, index in states.nominated():
-            ledger.nominate(uid, (workload, index))
-        for pod, placement in states.assumed():
-            ledger.assume(pod, placement)
+        ledger, steps = self.ledger_steps(states)
+        for step in steps:
+            step()
         return ledger
+
+    def ledger_steps(self, states: PodStates) -> tuple[Ledger, list[Callable[[], object]]]:
+        """Return an empty ledger, and the steps that make it the ledger of this moment, also if they run later."""
+        ledger = Ledger(self.cluster.policy)
+        return ledger, [
+            *(partial(ledger.apply_node, node) for node in self.cluster.nodes),
+            *(partial(ledger.apply_foreign_pod, foreign_pod) for foreign_pod in self._foreign_pods.values()),
+            *(partial(ledger.apply_claim, uid, holds) for uid, holds in self._allocated_claims),
+            *(partial(ledger.apply, state.pod) for state in states.values()),
+            *(partial(ledger.nominate, uid, (workload, index)) for uid, workload, index in states.nominated()),
+            *(partial(ledger.assume, pod, placement) for pod, placement in states.assumed()),
+        ]
 
     def replace(self, ledger: Ledger) -> None:
         """Use `ledger` for all decisions from now on."""

@@ -328,7 +328,7 @@ class Scheduler:
         try:
             self.cache.expire_monitors()
             self.cache.end_cordons()
-            ledger = await self._audit.run(now, self.ledger, lambda: self.cache.rebuild_ledger(self.pod_states))
+            ledger = await self._audit.run(now, self.ledger, lambda: self.cache.ledger_steps(self.pod_states))
         except Exception:
             log.exception("The audit failed with an internal error")
             return

@@ -320,7 +320,7 @@ class Devices:
                     yield (word, node, key), frozenset(holders)
             for key, slices in states.slices.items():
                 yield from ((("slices", node, key, uid), found) for uid, found in slices.items())
-            yield ("moved", node), states.moved
+            yield ("moved", node), dict(states.moved)
         for node in self._contended:
             yield ("contended", node), True
         yield from self._latest.entries()

@@ -179,10 +179,11 @@ class Ledger:
 
     def differences(self, other: "Ledger") -> int:
         """Return in how many entries the two ledgers differ."""
-        mine, theirs = dict(self._entries()), dict(other._entries())  # noqa: SLF001 - one of its own kind
+        mine, theirs = dict(self.entries()), dict(other.entries())
         return sum(mine.get(key) != theirs.get(key) for key in mine.keys() | theirs.keys())
 
-    def _entries(self) -> Iterator[tuple[object, object]]:
+    def entries(self) -> Iterator[tuple[object, object]]:
+        """List all entries as pairs of key and value, which no later change of the ledger alters."""
         for uid, holder in self._by_uid.items():
             yield ("holder", uid), holder
         for uid, claim in self._claims.items():
