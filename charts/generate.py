@@ -140,6 +140,7 @@ POLICIES: Final = COMMON | {
     "policies_driver_namespace": Expression(f'(ternary $.Values.driver.namespace "" {DRIVERS})'),
     "policies_isolation": ISOLATION,
     "policies_protected_namespaces": value("policies.protectedNamespaces"),
+    "policies_forced_deletion": value("policies.forcedDeletion"),
 }
 CONTROLLER: Final = COMMON | {
     "controller_namespace": NAMESPACE,

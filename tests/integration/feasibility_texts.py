@@ -112,6 +112,13 @@ REQUESTS: Final = (
         (Remedy(anew(asker(annotations=ours(observer="true")))), Remedy(anew(asker()))),
     ),
     Case(
+        "a pod without a grace period waits until it is made anew",
+        ("text-7",),
+        plain(),
+        asker(terminationGracePeriodSeconds=0),
+        (Remedy(anew(asker(terminationGracePeriodSeconds=30))), Remedy(anew(asker()))),
+    ),
+    Case(
         "a limit of GPUs in two containers is refused",
         ("limit-3", "text-7"),
         cluster(node("node1", room={"nvidia.com/gpu": "8"})),

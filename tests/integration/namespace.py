@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +11,7 @@ from tests import objects
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tests.kube_client import KubeClient
     from tests.objects import Object
@@ -129,6 +131,27 @@ class Namespace:
         """Delete a bound pod with grace. It stays terminating, because no kubelet runs here."""
         status, answer = self.kube.call("DELETE", f"{self.pods}/{name}", {"gracePeriodSeconds": 30})
         assert status in {200, 202}, answer
+
+    @contextmanager
+    def kubelets(self) -> Iterator[None]:
+        """End its terminating pods while the context lasts, as kubelets do: none runs here."""
+        stop = threading.Event()
+
+        def end() -> None:
+            while not stop.wait(0.1):
+                for pod in self._all():
+                    if "deletionTimestamp" in (meta := pod["metadata"]):
+                        # A pod of the same name may have been made since.
+                        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+                        self.kube.call("DELETE", f"{self.pods}/{meta['name']}", options)
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def deleted_at(self) -> str:
         """Return when its terminating pod was deleted."""

@@ -45,7 +45,7 @@ COLLECTIONS: Final = {
 _numbers = itertools.count(1)
 
 
-def rendered(name: str, isolation: str = "env") -> Iterator[Object]:
+def rendered(name: str, isolation: str = "env", forced_deletion: str = "refuse") -> Iterator[Object]:
     """Return the objects of a template of the role, rendered as Ansible renders it."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
@@ -55,6 +55,7 @@ def rendered(name: str, isolation: str = "env") -> Iterator[Object]:
         policies_scheduler_name="gpu-scheduler",
         policies_monitor_namespace="gpu-scheduler-monitor",
         policies_isolation=isolation,
+        policies_forced_deletion=forced_deletion,
         _policies_schedulers=[SCHEDULER, OUTSIDE],
         _policies_controller=CONTROLLER,
         _policies_protected=[*chosen["policies_protected_namespaces"], SYSTEM_NAMESPACE, "gpu-scheduler-monitor"],

@@ -200,7 +200,11 @@ MATRIX: Final = {
                 "limits": HOSTILE,
             },
             "controller": {"replicas": 1, "logLevel": "ERROR"},
-            "policies": {"schedulerUsers": ["alice", "bob"], "protectedNamespaces": ["kube-system", "vault"]},
+            "policies": {
+                "schedulerUsers": ["alice", "bob"],
+                "protectedNamespaces": ["kube-system", "vault"],
+                "forcedDeletion": "warn",
+            },
             "certificates": {"caDays": 400, "servingDays": 90, "renewDays": 20, "renewSchedule": "1 2 * * 3"},
         },
         {
@@ -225,6 +229,7 @@ MATRIX: Final = {
             "controller_log_level": "ERROR",
             "scheduler_users": ["alice", "bob"],
             "policies_protected_namespaces": ["kube-system", "vault"],
+            "policies_forced_deletion": "warn",
             "certificates_ca_days": 400,
             "certificates_serving_days": 90,
             "certificates_renew_days": 20,

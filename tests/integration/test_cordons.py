@@ -60,15 +60,8 @@ def place(workloads: Workloads, running: Command) -> Iterator[Namespace]:
 
 
 def line(name: str, text: str, **more: Any) -> Any:
-    """Return a pod with a map, which shares its devices and ends at once when it is evicted."""
-    return objects.pod(
-        name,
-        text,
-        objects.reading(),
-        annotations={"agentaflow.gpu/sharing": "any"},
-        terminationGracePeriodSeconds=0,
-        **more,
-    )
+    """Return a pod with a map, which shares its devices."""
+    return objects.pod(name, text, objects.reading(), annotations={"agentaflow.gpu/sharing": "any"}, **more)
 
 
 def cordoned(place: Namespace, node: str = "node1") -> list[tuple[str, int | None, str]]:
@@ -201,13 +194,15 @@ def test_a_drain_lists_evicts_and_waits(place: Namespace, me: Installed) -> None
     budgets = f"/apis/policy/v1/namespaces/{place.name}/poddisruptionbudgets"
     place.kube.create(budgets, budget)
 
-    stayed = me.complaint("gpu-scheduler", "drain", "node1:0", "--force", "--timeout", "2s", code=1)
+    with place.kubelets():
+        stayed = me.complaint("gpu-scheduler", "drain", "node1:0", "--force", "--timeout", "2s", code=1)
 
     assert f"{place.name}/second stays for now: " in stayed
     assert text_of("drain: a pod has not ended in time", pod=f"{place.name}/second", seconds=2) in stayed
     assert place.kube.get(f"{place.pods}/first") is None
     place.kube.delete(f"{budgets}/kept")
-    (item,) = me.items("drain", "node1:0", "--force")
+    with place.kubelets():
+        (item,) = me.items("drain", "node1:0", "--force")
     assert (item["name"], item["outcome"]) == ("second", "lost")
     assert place.kube.get(f"{place.pods}/second") is None
     assert place.node_of("elsewhere") == "node1"

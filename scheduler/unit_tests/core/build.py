@@ -54,6 +54,7 @@ WRITTEN = (
     "resource_claims",
     "own_claim",
     "wants_claims",
+    "without_grace",
     "unsupported",
     "unknown_keys",
     "excess",

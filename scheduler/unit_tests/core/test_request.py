@@ -107,6 +107,14 @@ FAULTS = {
         pod(excess=Excess("annotation agentaflow.gpu/index", 64, 63)),
         ("IndexUnknown", "agentaflow.gpu/index", "64 bytes", "63"),
     ),
+    "no grace period": (
+        pod(without_grace=True),
+        ("RequestInvalid", text_of("a pod without a grace period waits until it is made anew")),
+    ),
+    "no grace period, without a map": (
+        pod(text=None, more={COUNT: "1"}, without_grace=True),
+        ("RequestInvalid", text_of("a pod without a grace period waits until it is made anew")),
+    ),
     "limits in two containers": (
         pod(gpu_limits=(("main", 1), ("side", 2), ("third", 1))),
         ("RequestInvalid", "2", '"side"', 'nvidia.com/gpu: 1 in "main"'),

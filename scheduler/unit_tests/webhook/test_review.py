@@ -160,6 +160,7 @@ DENIED = {
     "an index that is no number": pod("t", annotations={"agentaflow.gpu/index": "x"}, containers=BARE),
     "an index that the map does not have": pod("train-9", containers=BARE),
     "an invalid choice": pod("train-0", annotations={"agentaflow.gpu/observer": "yes"}, containers=BARE),
+    "a pod that is deleted at once": pod("train-0", without_grace=True, containers=BARE),
     "a limit that the line does not fit": pod("train-0", gpu_limits=(("main", 3),), containers=BARE),
     "limits in two containers": pod("train-0", gpu_limits=(("main", 1), ("side", 1)), containers=BARE),
     "an unsupported field": pod("train-0", unsupported=("spec.resourceClaims",), containers=BARE),

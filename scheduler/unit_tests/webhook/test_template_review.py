@@ -105,6 +105,10 @@ FAULTY = {
         deployment(2, 1, limited(2, {names.MAP: MIXED})),
         ("NoFreeIndex", "2 pods", "1 line", "1 pod", "2=node1:0"),
     ),
+    "its pods are deleted at once": (
+        job(text(without_grace=True)),
+        ("RequestInvalid", text_of("a pod without a grace period waits until it is made anew")),
+    ),
     "no line fits the limit": (job(limited(3)), ("RequestInvalid", "3", '"main"', "index 0", "nvidia.com/gpu: 2")),
     "the line of one pod does not fit the limit": (
         stateful_set(2, 0, limited(2, {names.MAP: MIXED})),

@@ -191,7 +191,7 @@ class Load:
                 "schedulerName": "gpu-scheduler",
                 "containers": [container],
                 "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-                "terminationGracePeriodSeconds": 0,
+                "terminationGracePeriodSeconds": 1,
                 "automountServiceAccountToken": False,
             },
         }

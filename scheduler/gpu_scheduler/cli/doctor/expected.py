@@ -30,6 +30,7 @@ GUARDS: Final = frozenset(
         ASSIGNMENTS,
         "gpu-scheduler-controller",
         "gpu-scheduler-cordons",
+        "gpu-scheduler-forced-deletion",
         "gpu-scheduler-inputs",
         "gpu-scheduler-monitor",
         "gpu-scheduler-node-alias",

@@ -37,6 +37,8 @@ class PodText:
     """The ResourceClaim that its author wrote; then it has none of ours."""
     wants_claims: bool = False
     """Whether admission gives it ResourceClaims, because its namespace or the cluster demands them."""
+    without_grace: bool = False
+    """Whether it is deleted at once, while its processes may still run."""
     unsupported: tuple[str, ...] = ()
     """Fields that ask for something that this scheduler does not decide, by their path in the pod."""
     unknown_keys: tuple[str, ...] = ()

@@ -64,6 +64,13 @@ _EXCESSIVE: Final = {
 }
 """The reason of an excess, by what exceeds its bound. Everything else has RequestInvalid."""
 
+_WITHOUT_GRACE: Final = Fault(
+    Reason.REQUEST_INVALID,
+    "cannot place a pod with terminationGracePeriodSeconds: 0: it must be at least 1, because a pod that is deleted at "
+    "once frees its GPUs while its processes may still run",
+    made_anew("correct it (example: terminationGracePeriodSeconds: 30) or leave it out"),
+)
+
 
 @immutable
 class LineRequest:
@@ -173,6 +180,7 @@ def _line_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Fault
     line = LineRequest(workload, index, slot, placement_map if whole else NO_LINES)
     fault = (
         _invalid_choice(pod)
+        or _without_grace(pod)
         or together_fault(pod, placement_map)
         or _scattered_limit(pod)
         or _unsupported(pod, _WITH_MAP)
@@ -209,6 +217,7 @@ def _count_request(pod: PodText) -> tuple[LineRequest | None, CountRequest, Faul
         return None, NO_COUNT, fault or nothing
     fault = (
         _invalid_choice(pod)
+        or _without_grace(pod)
         or _scattered_limit(pod)
         or _unsupported(pod, _WITH_COUNT)
         or together_fault(pod, None)
@@ -271,6 +280,11 @@ def _invalid_choice(pod: PodText) -> Fault | None:
                 made_anew(f'correct it (example: {key}: "{words[0]}") or leave it out'),
             )
     return None
+
+
+def _without_grace(pod: PodText) -> Fault | None:
+    """Check that a deleted pod holds its GPUs until the kubelet has ended its processes."""
+    return _WITHOUT_GRACE if pod.without_grace else None
 
 
 def _scattered_limit(pod: PodText) -> Unschedulable | None:

@@ -75,6 +75,7 @@ class PodSpec(ReadStruct):
     node_name: str | None = None
     priority: int | None = None
     scheduling_gates: msgspec.Raw = msgspec.Raw()
+    termination_grace_period_seconds: msgspec.Raw = msgspec.Raw()
     containers: list[ContainerObject] | None = None
     init_containers: list[ContainerObject] | None = None
     ephemeral_containers: list[ContainerObject] | None = None

@@ -141,6 +141,7 @@ def _read(pod: PodObject, namespace: str, *, all_containers: bool, wants_claims:
         resource_claims=carried.ours,
         own_claim=own_claim,
         wants_claims=bool(wants_claims),
+        without_grace=memoryview(spec.termination_grace_period_seconds)[:2].tobytes() == b"0",
         unsupported=(*wanted.unsupported, "spec.resourceClaims")
         if carried.unread or carried.own is not own_claim
         else wanted.unsupported,
