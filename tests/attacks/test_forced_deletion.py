@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -259,7 +260,7 @@ def test_controllers_delete_as_ever(cluster: InstalledCluster, new_tenant: Tenan
             body = controller("StatefulSet", lines="0=node2:0\n1=node2:1\n", replicas=2, podManagementPolicy="Parallel")
             new_tenant.kube.create(sets, body)
             for name in ("train-0", "train-1"):
-                eventually(f"{name} is placed", lambda name=name: _node(new_tenant, name), seconds=30)  # type: ignore[misc]
+                eventually(f"{name} is placed", partial(_node, new_tenant, name), seconds=30)
             new_tenant.kube.patch(f"{sets}/train", {"spec": {"replicas": 1}})
             eventually("it is scaled", lambda: cluster.kube.get(f"{new_tenant.pods}/train-1") is None, seconds=30)
             assert new_tenant.call("DELETE", f"{sets}/train", {"propagationPolicy": "Background"})[0] == 200

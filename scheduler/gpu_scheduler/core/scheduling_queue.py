@@ -4,7 +4,6 @@ LAW: the queue keeps uids, namespaces, priorities and times, and no pod objects.
 monotonic seconds. The cost of an event depends only on the number of pods that wait for it.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -12,12 +11,10 @@ from heapq import heappop, heappush
 from typing import Final
 
 from gpu_scheduler.core.cluster_events import ClassChanged, ClusterEvent, QuotaChanged
+from gpu_scheduler.core.fair_queue import SLACK, FairQueue, Priority
 
 _SHARED: Final = (QuotaChanged, ClassChanged)
 """Events that many pods wait for together. The first of these pods may take everything that became free."""
-
-_SLACK: Final = 64
-"""A heap may have twice as many entries as there are pods, and this many more, before outdated entries are removed."""
 
 _REQUEUES_WITHOUT_BACKOFF: Final = 3
 """How many times in a row an unschedulable pod is requeued without back-off. After that, a node that flaps, or on which
@@ -37,10 +34,6 @@ class _State(Enum):
     BACKOFF = auto()
     UNSCHEDULABLE = auto()
     POPPED = auto()
-
-
-Priority = tuple[int, int]
-"""The pod's `spec.priority`, then its priority by strategy `priority`."""
 
 
 @dataclass(slots=True)
@@ -73,90 +66,9 @@ class _QueuedPod:
         """Whether an attempt ended in waiting or in an error."""
         return self.attempts > 0 or self.backoff > 0
 
-
-class _Line:
-    """Pods in their order: the highest priority, then namespaces in turn, then the oldest pod.
-
-    A namespace whose pod was popped goes behind the others of this priority. Entries of heaps may be outdated: only
-    what `_members` says is valid.
-    """
-
-    __slots__ = ("_entries", "_levels", "_members", "_namespaces")
-
-    def __init__(self) -> None:
-        self._members: dict[str, tuple[Priority, int]] = {}
-        """By uid: level and arrival."""
-        self._levels: list[Priority] = []
-        """A heap of the priorities, negative, of which there are pods."""
-        self._namespaces: dict[Priority, OrderedDict[str, list[tuple[str, int, str]]]] = {}
-        """By level and namespace: a heap of creation, arrival and uid. The first namespace is the next one."""
-        self._entries = 0
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._members
-
-    def push(self, uid: str, pod: _QueuedPod) -> None:
-        """Add a pod, or change its priority."""
-        level = -pod.priority[0], -pod.priority[1]
-        self._members[uid] = level, pod.arrival
-        if level not in self._namespaces:
-            self._namespaces[level] = OrderedDict()
-            heappush(self._levels, level)
-        heappush(self._namespaces[level].setdefault(pod.namespace, []), (pod.created, pod.arrival, uid))
-        self._entries += 1
-        if self._entries > 2 * len(self._members) + _SLACK:
-            self._remove_outdated()
-
-    def discard(self, uid: str) -> None:
-        """Remove a pod. An unknown uid is ignored."""
-        self._members.pop(uid, None)
-
-    def level(self) -> Priority | None:
-        """Return the highest priority of a pod, negative, or None. Outdated entries before that pod are removed."""
-        while self._levels:
-            level = self._levels[0]
-            namespaces = self._namespaces[level]
-            while namespaces:
-                namespace, pods = next(iter(namespaces.items()))
-                while pods and not self._is_current(level, pods[0]):
-                    heappop(pods)
-                    self._entries -= 1
-                if pods:
-                    return level
-                del namespaces[namespace]
-            del self._namespaces[heappop(self._levels)]
-        return None
-
-    def pop(self) -> str | None:
-        """Remove and return the first pod, or None."""
-        level = self.level()
-        if level is None:
-            return None
-        namespaces = self._namespaces[level]
-        namespace, pods = next(iter(namespaces.items()))
-        _, _, uid = heappop(pods)
-        self._entries -= 1
-        del self._members[uid]
-        namespaces.move_to_end(namespace)
-        return uid
-
-    def _is_current(self, level: Priority, entry: tuple[str, int, str]) -> bool:
-        _, arrival, uid = entry
-        return self._members.get(uid) == (level, arrival)
-
-    def _remove_outdated(self) -> None:
-        for level, namespaces in list(self._namespaces.items()):
-            for namespace, pods in list(namespaces.items()):
-                namespaces[namespace] = sorted({entry for entry in pods if self._is_current(level, entry)})
-                if not namespaces[namespace]:
-                    del namespaces[namespace]
-            if not namespaces:
-                del self._namespaces[level]
-        self._levels = sorted(self._namespaces)
-        self._entries = sum(len(pods) for namespaces in self._namespaces.values() for pods in namespaces.values())
+    def push(self, uid: str, queue: FairQueue) -> None:
+        """Add it to `queue` with its present priority."""
+        queue.push(uid, self.priority, self.namespace, self.created, self.arrival)
 
 
 class SchedulingQueue:
@@ -167,11 +79,11 @@ class SchedulingQueue:
         "_entries",
         "_first_attempts",
         "_initial",
-        "_lines",
         "_maximum",
         "_resync",
         "_retries",
         "_retries_passed",
+        "_shared",
         "_timers",
         "_waiting",
     )
@@ -187,10 +99,10 @@ class SchedulingQueue:
         self._arrivals = 0
         self._entries: dict[str, _QueuedPod] = {}
         self._waiting: dict[ClusterEvent, dict[str, None]] = {}
-        self._lines: dict[ClusterEvent, _Line] = {}
+        self._shared: dict[ClusterEvent, FairQueue] = {}
         """The pods that wait for an event of `_SHARED`."""
-        self._first_attempts = _Line()
-        self._retries = _Line()
+        self._first_attempts = FairQueue()
+        self._retries = FairQueue()
         self._retries_passed = 0
         """How many first attempts in a row went before a retry."""
         # It may have outdated entries: only the values in _QueuedPod are valid.
@@ -212,10 +124,10 @@ class SchedulingQueue:
         entry = self._entries.get(uid)
         if entry is not None and entry.priority != priority:
             entry.priority = priority
-            lines = (self._lines[event] for event in entry.shared if event in self._lines)
-            for line in (self._first_attempts, self._retries, *lines):
-                if uid in line:
-                    line.push(uid, entry)
+            shared = (self._shared[event] for event in entry.shared if event in self._shared)
+            for queue in (self._first_attempts, self._retries, *shared):
+                if uid in queue:
+                    entry.push(uid, queue)
 
     def pop(self, now: float) -> str | None:
         """Return the uid of the next pod, or None. The queue still knows the pod.
@@ -224,11 +136,11 @@ class SchedulingQueue:
         A restart keeps what follows from the pods themselves: whose turn it is and what was tried are forgotten.
         """
         self._activate_due(now)
-        line = self._next_line()
-        uid = line.pop()
+        queue = self._next_queue()
+        uid = queue.pop()
         if uid is not None:
             self._entries[uid].state = _State.POPPED
-            passes = line is self._first_attempts and len(self._retries) > 0
+            passes = queue is self._first_attempts and len(self._retries) > 0
             self._retries_passed = self._retries_passed + 1 if passes else 0
         return uid
 
@@ -254,7 +166,7 @@ class SchedulingQueue:
         for event in entry.events:
             self._waiting.setdefault(event, {})[uid] = None
         for event in entry.shared:
-            self._lines.setdefault(event, _Line()).push(uid, entry)
+            entry.push(uid, self._shared.setdefault(event, FairQueue()))
         self._set_timer(uid, entry, max(now + self._resync, entry.paid_until))
 
     def back_off(self, uid: str, now: float, at_least: float = 0.0) -> None:
@@ -310,16 +222,16 @@ class SchedulingQueue:
 
     def any_active(self) -> bool:
         """Whether a pod is active now, before any further timer is due."""
-        return self.active_at_most() > 0
+        return self.active() > 0
 
-    def active_at_most(self) -> int:
+    def active(self) -> int:
         """Return the number of pods that are active now, before any further timer is due."""
         return len(self._first_attempts) + len(self._retries)
 
     def count_active(self, now: float) -> int:
         """Return the number of pods that `pop` would return now, one after the other."""
         self._activate_due(now)
-        return sum(entry.state is _State.ACTIVE for entry in self._entries.values())
+        return self.active()
 
     def counts(self) -> dict[str, int]:
         """Return the number of pods by `active`, `backoff` and `unschedulable`.
@@ -329,8 +241,8 @@ class SchedulingQueue:
         states = [entry.state for entry in self._entries.values()]
         return {state.name.lower(): states.count(state) for state in _State if state is not _State.POPPED}
 
-    def _next_line(self) -> _Line:
-        """Return the line of the next pod."""
+    def _next_queue(self) -> FairQueue:
+        """Return the queue of the next pod."""
         first, retry = self._first_attempts.level(), self._retries.level()
         if first is None or retry is None:
             return self._retries if first is None else self._first_attempts
@@ -348,7 +260,7 @@ class SchedulingQueue:
         if entry.state is not _State.ACTIVE:
             self._stop_waiting(uid, entry)
             entry.state = _State.ACTIVE
-            (self._retries if entry.tried else self._first_attempts).push(uid, entry)
+            entry.push(uid, self._retries if entry.tried else self._first_attempts)
 
     def _activate_at(self, due: float, uid: str, entry: _QueuedPod, now: float) -> None:
         """Activate the pod when `due` has come, or when it was to become active if that is earlier."""
@@ -363,8 +275,8 @@ class SchedulingQueue:
 
         Otherwise devices could stay idle while all pods that wait for them are in back-off.
         """
-        lines = (self._lines.get(event) for event in events if isinstance(event, _SHARED))
-        firsts = {uid for uid in [line.pop() for line in lines if line is not None] if uid is not None}
+        queues = [self._shared[event] for event in events if isinstance(event, _SHARED) and event in self._shared]
+        firsts = {uid for uid in [queue.pop() for queue in queues] if uid is not None}
         for uid, entry in self._by_age(firsts):
             self._activate_at(entry.paid_until, uid, entry, now)
 
@@ -388,7 +300,7 @@ class SchedulingQueue:
         return now >= entry.backoff_until + self._maximum
 
     def _stop_waiting(self, uid: str, entry: _QueuedPod) -> None:
-        """Take the pod out of every line."""
+        """Take the pod out of every queue."""
         self._first_attempts.discard(uid)
         self._retries.discard(uid)
         for event in entry.events:
@@ -396,15 +308,15 @@ class SchedulingQueue:
             del waiting[uid]
             if not waiting:
                 del self._waiting[event]
-                self._lines.pop(event, None)
-            elif event in self._lines:
-                self._lines[event].discard(uid)
+                self._shared.pop(event, None)
+            elif event in self._shared:
+                self._shared[event].discard(uid)
         entry.events = ()
 
     def _set_timer(self, uid: str, entry: _QueuedPod, due: float) -> None:
         entry.due = due
         heappush(self._timers, (due, entry.arrival, uid))
-        if len(self._timers) > 2 * len(self._entries) + _SLACK:
+        if len(self._timers) > 2 * len(self._entries) + SLACK:
             self._timers = sorted({item for item in self._timers if self._is_due(*item)})
 
     def _activate_due(self, now: float) -> None:

@@ -16,9 +16,9 @@ from gpu_scheduler.core.text import quote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_scheduler.core.fair_queue import Priority
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.core.scheduling_queue import Priority
 
 log = logging.getLogger(__name__)
 

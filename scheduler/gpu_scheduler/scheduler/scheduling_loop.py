@@ -134,7 +134,7 @@ class Scheduler:
     @property
     def attempts_due(self) -> int:
         """The number of attempts after which each pod that is active now has had one, if no other comes first."""
-        return self.attempts + self.queue.active_at_most()
+        return self.attempts + self.queue.active()
 
     async def run(self) -> None:
         """Decide until `drain`. The heartbeat is renewed whether or not there is work, or a slot for a write."""

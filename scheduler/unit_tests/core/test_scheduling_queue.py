@@ -459,12 +459,12 @@ def test_memory_does_not_grow_with_attempts() -> None:
     queue.remove("a")
 
     assert len(queue._timers) < 200
-    for line in (queue._first_attempts, queue._retries, queue._lines[CLASS]):
-        entries = [pods for namespaces in line._namespaces.values() for pods in namespaces.values()]
+    for each in (queue._first_attempts, queue._retries, queue._shared[CLASS]):
+        entries = [pods for namespaces in each._namespaces.values() for pods in namespaces.values()]
         assert len(entries) + sum(map(len, entries)) < 400
     queue.remove("quiet")
     assert not queue._waiting
-    assert not queue._lines
+    assert not queue._shared
 
 
 @given(st.randoms(use_true_random=False))
