@@ -210,7 +210,7 @@ def check_watches(data: bytes) -> None:
     reflectors = list(watches._all.values())
     for each in reflectors:
         # An error of our own must not be only logged.
-        each._deliver = lambda _, take, value: take(value)  # type: ignore[method-assign]
+        each._deliver = lambda key, take, value: take(value)  # type: ignore[method-assign]  # noqa: ARG005 - named as there
     pods = reflectors[-1]
     pods._resource = replace(pods._resource, read=_as_the_api_server_would(pods._resource.read))
     for part in data.split(seeds.BETWEEN):
