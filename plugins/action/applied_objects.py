@@ -95,12 +95,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # its base is untyped
         missing: set[str] = set()
         if check:
             # The API server refuses a dry run in a namespace that does not exist.
-            names = sorted({body["metadata"].get("namespace", "") for body in bodies} - {""})
-            asked = [{"kind": "Namespace", "name": name} for name in names]
-            answer = called("cluster_objects", objects=asked, **kubectl)
+            # All are listed, because a deployer may get only ours.
+            answer = called("cluster_objects", objects=[{"kind": "Namespace"}], **kubectl)
             if answer.get("failed"):
                 return failed(answer)
-            missing = {name for name, found in zip(names, answer["found"], strict=True) if not found}
+            (found,) = answer["found"]
+            namespaces = {body["metadata"].get("namespace", "") for body in bodies} - {""}
+            missing = namespaces - {each["metadata"]["name"] for each in found}
         parts = [created(body) for body in bodies if body["metadata"].get("namespace", "") in missing]
         sent = [body for body in bodies if body["metadata"].get("namespace", "") not in missing]
         if sent:

@@ -7,10 +7,12 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
-from tests import objects
+from tests import deployer, objects
 from tests.cluster.plays import Run, run
-from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.accounts import create_account
+from tests.integration.control_plane import ControlPlane
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import program
 from tests.messages import text_of
@@ -71,6 +73,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     ready = ReadyPods(found)
     try:
         found.kube.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
+        create_account(found, "deployer", yaml.safe_load(deployer.CLUSTER_ROLE.read_text()))
         ready.start()
         yield found
     finally:
@@ -80,9 +83,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def check(plane: ControlPlane, folder: Path, *options: str) -> Run:
-    """Run role check as on an existing cluster."""
+    """Run role check as on an existing cluster, as a user who has no right but those of deployer.yaml."""
     given = {
-        "kubeconfig": str(plane.kubeconfig(folder / "kubeconfig", ADMIN_TOKEN)),
+        "kubeconfig": str(plane.kubeconfig(folder / "kubeconfig", plane.service_account_token("default", "deployer"))),
         "kube_context": "test",
         "kubectl_program": str(program("kubectl")),
         "check_wait_timeout": 30,
