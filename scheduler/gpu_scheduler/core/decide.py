@@ -5,16 +5,24 @@ changes nothing: the caller assumes the placement with `Ledger.assume`.
 """
 
 from contextlib import closing
+from functools import partial
 from itertools import chain
 
 from gpu_scheduler.core.claim_allocation import allocations, devices_published, gpus_asked
 from gpu_scheduler.core.cluster import Cluster
-from gpu_scheduler.core.cluster_events import AnyIndexFreed, ClusterEvent, NodeChanged, ResourceClaimChanged
+from gpu_scheduler.core.cluster_events import (
+    AnyIndexFreed,
+    ClusterEvent,
+    NodeChanged,
+    QuotaChanged,
+    ResourceClaimChanged,
+)
 from gpu_scheduler.core.decision import BY_MAP, Bind, Decision, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.filters import gpu_filters, quota
 from gpu_scheduler.core.filters.environment import environment_complete
 from gpu_scheduler.core.filters.volumes import Selection
 from gpu_scheduler.core.ledger.hold import assumed_hold
+from gpu_scheduler.core.line_classes import Asks
 from gpu_scheduler.core.line_fit import LineFit, NoFit, placement_on
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 from gpu_scheduler.core.pods.placement import Placement
@@ -125,28 +133,37 @@ def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
     Otherwise wait, for the reason of the lowest free line.
     """
     ledger, workload, placement_map = cluster.ledger, line.workload, line.map
-    line_fit = LineFit(pod, workload, cluster, by_field=True)
-    first: NoFit | None = None
-    cured_by: set[ClusterEvent] = {AnyIndexFreed(workload)}
     kept = ledger.reserved(pod.ref.uid)
     with closing(ledger.indices.free(workload, placement_map)) as free:
-        lines = map(placement_map.get, chain(() if kept is None else (kept,), free))
-        for slot in filter(None, lines):
+        lowest = next(free, None)
+    named = [slot for index in (kept, lowest) if index is not None and (slot := placement_map.get(index)) is not None]
+    if not named:
+        none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
+        return _wait(pod, comes_late(pod, line, NoFit(none_left, none_left.cured_by), cluster))
+    line_fit = LineFit(pod, workload, cluster, by_field=True)
+    line_class = cluster.lines.of(pod, line, partial(_asks_of, line, cluster))
+    failures: list[NoFit] = []
+    with closing(line_class.feasible(cluster.limits.of(pod.ref.namespace), cluster.line_checks)) as feasible:
+        for slot in chain(named, feasible):
             found = line_fit.out_of(slot.node) or line_fit.at(slot)
             if isinstance(found, Placement):
                 others = waits_for_others(pod, line, cluster)
                 return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)
-            first = first or found
-            cured_by |= found.cured_by
             if found.selection is not None:
                 # The pod's volumes are provisioned for the node of this line. On another node it could not use them.
                 return _wait(pod, found, (workload, slot.index))
-    if first is None:
-        none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
-        first = NoFit(none_left, none_left.cured_by)
+            failures.append(found)
+    quota_changed = {QuotaChanged(pod.ref.namespace)} if line_class.over_limit else set()
+    cured_by: frozenset[ClusterEvent] = frozenset(
+        {AnyIndexFreed(workload), cluster.lines.wait(line_class), *quota_changed}
+    )
+    first = comes_late(pod, line, failures[0], cluster)
     reserve = None if kept is None else (workload, kept)
-    first = comes_late(pod, line, first, cluster)
-    return _wait(pod, NoFit(first.unschedulable, first.cured_by | cured_by), reserve)
+    return _wait(pod, NoFit(first.unschedulable, cured_by.union(*[each.cured_by for each in failures])), reserve)
+
+
+def _asks_of(line: LineRequest, cluster: Cluster, pod: Pod) -> Asks:
+    return LineFit(pod, line.workload, cluster, by_field=True).asks
 
 
 def _chosen(pod: Pod, choice: Choice) -> Placement:

@@ -5,7 +5,7 @@ LAW: a line is checked by the same filters for a decision, for an explanation an
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpu_scheduler.core.claim_allocation import devices_published
 from gpu_scheduler.core.cluster import Cluster
@@ -21,8 +21,11 @@ from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.placement_map import Slot
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import limit_fits
-from gpu_scheduler.core.reasons import Fault, Unschedulable, highest_ranked
+from gpu_scheduler.core.reasons import Fault, Reason, Unschedulable, highest_ranked
 from gpu_scheduler.core.refs import WorkloadKey
+
+_OF_THE_MOMENT: Final = frozenset({Reason.QUOTA_EXCEEDED, Reason.INDEX_HELD})
+"""The reasons that do not depend on the line's node alone."""
 
 
 @immutable
@@ -95,6 +98,26 @@ class LineFit:
             return _no_fit(found, slot, node)
         return placement if selection is None else _no_fit(selection.unschedulable, slot, node, selection)
 
+    def asks(self, slot: Slot) -> tuple[int, int] | None:
+        """Return what the pod would ask of its namespace's limit if it can have the line; otherwise None.
+
+        That limit, the pod's volumes, and who has the index are not checked. The text of a held GPU is not made.
+        """
+        pod, cluster = self._pod, self._cluster
+        node = cluster.nodes.find(slot.node)
+        if node is None or self._node(node).failing:
+            return None
+        placement = placement_on(pod, node, slot.devices, slot.index)
+        claim = assumed_hold(pod, placement)
+        if not self._by_plugin(claim, node) and gpu_filters.blocking_holds(
+            claim, cluster.ledger, cluster.nodes, cluster.policy
+        ):
+            return None
+        found = (*self._faults(slot, placement.value), *self._devices(placement, slot, node))
+        if any(each is not None and each.reason not in _OF_THE_MOMENT for each in found):
+            return None
+        return cluster.ledger.devices.asks(claim)
+
     def of_another_pod(self, slot: Slot, node: Node) -> Unschedulable | None:
         """Return the highest ranked that keeps another pod of the workload from the line, which is on this node.
 
@@ -128,7 +151,7 @@ class LineFit:
         """Return what each device filter says."""
         pod, ledger, nodes = self._pod, self._cluster.ledger, self._cluster.nodes
         claim = assumed_hold(pod, placement)
-        plugin = node.advertised is not None and claim.limit > 0
+        plugin = self._by_plugin(claim, node)
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
             None if plugin else gpu_filters.devices_exist((*slot.devices, *pod.request.kept), node),
@@ -146,6 +169,11 @@ class LineFit:
             gpu_filters.plugin_apart(claim, node, ledger),
             gpu_filters.plugin_devices_left(pod, node, nodes, ledger.used_resources),
         )
+
+    @staticmethod
+    def _by_plugin(claim: Hold, node: Node) -> bool:
+        """Whether a device plugin chooses the devices."""
+        return node.advertised is not None and claim.limit > 0
 
     def _node(self, node: Node) -> _NodeFindings:
         """Run the node filters, once for each node."""

@@ -235,6 +235,9 @@ class ClusterCache:
         """
         pools = self.cluster.pools
         nodes = pools.forget(found) if gone else pools.apply(found)
+        for node in nodes:
+            # A line of a pod with ResourceClaims fits, or does not, though the node itself has not changed.
+            self.cluster.ledger.generations.mark(node)
         claims = self._allocated_claims.of_pool(found.driver, found.pool) if nodes else ()
         return nodes, frozenset().union(*map(self._device_claim_applied, claims))
 

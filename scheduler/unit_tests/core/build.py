@@ -232,8 +232,13 @@ def pools(known: Nodes) -> DevicePools:
     """Return what drivers publish on these nodes: every GPU whose UUID is known."""
     found = DevicePools()
     for each in known:
-        devices = each.inventory.devices if each.inventory is not None else ()
-        uuids = [device.uuid for device in devices if device.uuid is not None]
-        published = tuple(PublishedDevice(device_id(each.name, uuid), uuid) for uuid in uuids)
-        found.apply(DeviceSlice(each.name, each.name, names.NVIDIA_DRA_DRIVER, each.name, 1, 1, published))
+        found.apply(device_slice(each))
     return found
+
+
+def device_slice(of: Node) -> DeviceSlice:
+    """Return the slice by which a driver publishes the GPUs of a node."""
+    devices = of.inventory.devices if of.inventory is not None else ()
+    uuids = [device.uuid for device in devices if device.uuid is not None]
+    published = tuple(PublishedDevice(device_id(of.name, uuid), uuid) for uuid in uuids)
+    return DeviceSlice(of.name, of.name, names.NVIDIA_DRA_DRIVER, of.name, 1, 1, published)

@@ -17,6 +17,7 @@ from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner
 from tests.messages import says, text_of
+from unit_tests.core.asking import ClusterState
 from unit_tests.core.build import (
     POLICY,
     bound,
@@ -185,21 +186,21 @@ def test_at_most_three_holders_of_indices_are_named(lines: int, more: str) -> No
 
 @pytest.mark.promise("index-13")
 def test_a_pod_without_a_feasible_line_reports_the_lowest_free_line() -> None:
-    """The pod waits for events of every line: it takes the line that becomes feasible first."""
-    known = nodes(node("node2", ready=False), node("node3", unschedulable=True))
-    held = ledger(OTHER_WORKLOAD, FIRST, known=known)
-    pending = replica("ddddd")
-    decision = decided(pending, held, known)
-
-    assert isinstance(decision, Wait)
-    says(decision.message, "NodeNotReady", "kubectl describe node node2")
-    line = pending.request.line
-    assert line is not None
-    workload = line.workload
-    assert {AnyIndexFreed(workload), exists("node2"), exists("node3")} <= decision.cured_by
+    """The event of its class requeues it for every line: it takes the line that becomes feasible first."""
     for repaired in (node("node2"), node("node3")):
-        assert known.apply(repaired) & decision.cured_by
-    assert held.forget(FIRST.ref.uid) & decision.cured_by
+        state = ClusterState(node("node2", ready=False), node("node3", unschedulable=True))
+        for each in (OTHER_WORKLOAD, FIRST):
+            state.ledger.apply(each)
+        pending = replica("ddddd")
+        decision = state.wait(pending)
+
+        says(decision.message, "NodeNotReady", "kubectl describe node node2")
+        line = pending.request.line
+        assert line is not None
+        assert {AnyIndexFreed(line.workload), exists("node2")} <= decision.cured_by
+        state.apply_nodes(repaired)
+        assert state.cluster.pop_events() & decision.cured_by
+        assert state.ledger.forget(FIRST.ref.uid) & decision.cured_by
 
 
 def test_kubeflows_masters_and_workers_are_one_workload() -> None:
@@ -329,14 +330,15 @@ def test_a_reserved_line_is_free_when_its_pod_drops_it() -> None:
 
 def test_lines_of_one_node_have_one_reason() -> None:
     """A node that fails a node filter is filtered once for all its lines; the lowest line's message is reported."""
-    known = nodes(node("node1", ready=False))
     text = "".join(f"{index}=node1:{index}\n" for index in range(2000)) + "9000=gone:0"
-    decision = decided(replica("ddddd", text), known=known)
+    for changed in (node("node1"), node("gone")):
+        state = ClusterState(node("node1", ready=False))
+        decision = state.wait(replica("ddddd", text))
 
-    assert isinstance(decision, Wait)
-    assert decision.reason is Reason.NODE_NOT_READY
-    assert {exists("node1"), exists("gone")} <= decision.cured_by
-    assert known.apply(node("node1")) & decision.cured_by
+        assert decision.reason is Reason.NODE_NOT_READY
+        assert exists("node1") in decision.cured_by
+        state.apply_nodes(changed)
+        assert state.cluster.pop_events() & decision.cured_by
 
 
 def test_a_node_with_two_names_is_filtered_once() -> None:

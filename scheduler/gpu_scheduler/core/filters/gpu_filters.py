@@ -132,8 +132,8 @@ def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Led
     return replace(found, detail=detail, blockers=() if workload.owner_kind else found.blockers)
 
 
-def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
-    """Check that no other pod holds the devices, except pods that may share them.
+def blocking_holds(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> dict[str, tuple[str, Hold]]:
+    """Return by uid who holds one of the devices and may not share it, and the device.
 
     Of a device that the node does not have, a pod that names its device in another way is no holder.
     """
@@ -150,6 +150,12 @@ def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unsch
             if not missing or ledger.devices.certainly_holds(holder, device):
                 apart.append(holder)
         blocking.update((holder.ref.uid, (device, holder)) for holder in in_order(apart))
+    return blocking
+
+
+def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
+    """Check that no other pod holds the devices, except pods that may share them."""
+    blocking = blocking_holds(claim, ledger, nodes, policy)
     if not blocking:
         return None
     (device, first), *others = blocking.values()

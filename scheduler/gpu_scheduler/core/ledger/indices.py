@@ -28,6 +28,8 @@ class _Pool:
     """The index of the last line that the search has passed."""
     returned: list[int] = field(default_factory=list)
     """Heap of free indices that the search has passed. Some may be busy again."""
+    freed: int = 0
+    """The number of the release that freed an index of the workload last."""
     queued: set[int] = field(default_factory=set)
     """The indices in `returned`, and those that a running `free` puts back when it ends."""
 
@@ -68,10 +70,12 @@ class _Pool:
 class Indices:
     """Held and claimed indices of all workloads. A workload that has neither is forgotten."""
 
-    __slots__ = ("_pools",)
+    __slots__ = ("_pools", "_releases")
 
     def __init__(self) -> None:
         self._pools: dict[WorkloadKey, _Pool] = {}
+        self._releases = 0
+        """How many times an index of any workload was released or withdrawn."""
 
     def hold(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """Record that the pod holds the index."""
@@ -97,6 +101,16 @@ class Indices:
         pool = self._pools.get(workload)
         return () if pool is None else _uids(pool.held.get(index, {}))
 
+    def busy(self, workload: WorkloadKey, index: int) -> bool:
+        """Whether a pod holds or claims the index."""
+        pool = self._pools.get(workload)
+        return pool is not None and pool.busy(index)
+
+    def freed(self, workload: WorkloadKey) -> int:
+        """Return a number that changes when an index of the workload becomes free."""
+        pool = self._pools.get(workload)
+        return -1 if pool is None else pool.freed
+
     def free(self, workload: WorkloadKey, placement_map: PlacementMap) -> Generator[int]:
         """Yield the indices of the workload's map that no pod holds or claims, lowest first."""
         pool = self._pools.get(workload)
@@ -114,11 +128,13 @@ class Indices:
     def _pool(self, workload: WorkloadKey) -> _Pool:
         pool = self._pools.get(workload)
         if pool is None:
-            pool = self._pools[workload] = _Pool()
+            pool = self._pools[workload] = _Pool(freed=self._releases)
         return pool
 
     def _take_back(self, workload: WorkloadKey, table: _Table, index: int, uid: str) -> None:
         pool, uids = self._pools[workload], table[index]
+        self._releases += 1
+        pool.freed = self._releases
         if isinstance(uids, dict):
             del uids[uid]
         if isinstance(uids, str) or not uids:

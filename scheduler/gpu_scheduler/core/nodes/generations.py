@@ -1,7 +1,7 @@
 """Which nodes changed since a given generation.
 
 LAW: a change is recorded in constant time. The cost of a query depends on the nodes that changed, never on all nodes.
-The number of stored names is at most twice the number of nodes, plus a constant.
+The number of stored names, of nodes and of aliases, is at most twice the number of nodes, plus a constant.
 """
 
 from collections import OrderedDict
@@ -35,15 +35,29 @@ class NodeGenerations:
             _, self._forgotten = self._last.popitem(last=False)
 
     def apply_node(self, node: Node) -> None:
-        """Store the node. Record a change only if the node differs from the stored one."""
-        if self._nodes.get(node.name) != node:
-            self._nodes[node.name] = node
-            self.mark(node.name)
+        """Store the node. Record a change only if the node differs from the stored one.
+
+        An alias that has another meaning now is recorded like a node: a map may call a node by it.
+        """
+        before = self._nodes.get(node.name)
+        if before == node:
+            return
+        self._nodes[node.name] = node
+        self.mark(node.name)
+        if before is None or before.alias != node.alias:
+            self._mark_aliases(before, node)
 
     def forget_node(self, name: str) -> None:
         """Remove the node."""
-        if self._nodes.pop(name, None) is not None:
+        before = self._nodes.pop(name, None)
+        if before is not None:
             self.mark(name)
+            self._mark_aliases(before)
+
+    def _mark_aliases(self, *views: Node | None) -> None:
+        for view in views:
+            if view is not None and view.alias is not None:
+                self.mark(view.alias)
 
     def since(self, number: int) -> list[str] | None:
         """Return the nodes that changed after change `number`, newest first.

@@ -113,17 +113,20 @@ class Nodes:
         """Iterate over all nodes."""
         return iter(self._nodes.values())
 
-    def resolve(self, name: str) -> Node | Unschedulable:
-        """Return the node that a map calls `name`: by real name, otherwise by alias.
-
-        Return an Unschedulable if no node, or more than one, has that alias.
-        """
+    def find(self, name: str) -> Node | None:
+        """Return the node that a map calls `name`: by real name, otherwise by alias. None if not exactly one has it."""
         node = self._nodes.get(name)
         if node is not None:
             return node
         aliased = self._aliases.get(name, {})
-        if len(aliased) == 1:
-            return self._nodes[next(iter(aliased))]
+        return self._nodes[next(iter(aliased))] if len(aliased) == 1 else None
+
+    def resolve(self, name: str) -> Node | Unschedulable:
+        """Return the node that a map calls `name`, or why there is none: no node, or more than one, has that alias."""
+        node = self.find(name)
+        if node is not None:
+            return node
+        aliased = self._aliases.get(name, {})
         cured_by = frozenset({NodeChanged(name, Aspect.IDENTITY)})
         if not aliased:
             return Unschedulable(
