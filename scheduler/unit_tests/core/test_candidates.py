@@ -249,11 +249,27 @@ class CandidatesMachine(RuleBasedStateMachine):
         assert events == expected
 
 
+class SharingMachine(CandidatesMachine):
+    """The pods of most classes share an event: it requeues all that could be placed now, and others too."""
+
+    def check_events(self) -> None:
+        """No pod that could be placed stays waiting."""
+        events = self.state.cluster.candidates.pop_events()
+        for name, (pod_request, _, wait) in list(self.waiting.items()):
+            if events & wait.cured_by:
+                del self.waiting[name]
+            else:
+                assert isinstance(self.model.place(pod_request), str)
+
+
 @pytest.fixture(autouse=True)
 def _few_rankings_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keep few rankings while the machine runs, so that it often drops rankings and builds them again."""
-    machine = request.cls is TestCandidatesMachine
+    machine = request.cls in {TestCandidatesMachine, TestSharingMachine}
+    sharing = request.cls is TestSharingMachine
     with (
+        patch.object(candidates, "MAX_WAITING", 1 if sharing else 16),
+        patch.object(candidates, "MAX_WAITING_NODES", 0 if sharing else 40_000),
         patch.object(candidates, "MAX_RANKINGS", 2 if machine else 16),
         patch.object(candidates, "MAX_RANKED_NODES", 0),
         patch.object(generations, "_SLACK", 1 if machine else 64),
@@ -262,6 +278,7 @@ def _few_rankings_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 TestCandidatesMachine = CandidatesMachine.TestCase
+TestSharingMachine = SharingMachine.TestCase
 
 
 def kept(state: ClusterState) -> int:
@@ -370,3 +387,53 @@ def test_another_ledger_has_other_candidates() -> None:
     assert isinstance(decide(asking(name="b"), changed), Bind)
     restarted = replace(state.cluster, strategy=Strategy.BEST_FIT)
     assert restarted.candidates is not state.cluster.candidates
+
+
+def crowded(state: ClusterState, monkeypatch: pytest.MonkeyPatch) -> list[Wait]:
+    """Let pods of five classes wait, of which two have room for an event of their own."""
+    monkeypatch.setattr(candidates, "MAX_WAITING", 2)
+    monkeypatch.setattr(candidates, "MAX_WAITING_NODES", 0)
+    requests = [{"resource_request": ResourceRequest({"cpu": cpu})} for cpu in range(1, 6)]
+    return [state.wait(asking(name=f"pod-{number}", others=each)) for number, each in enumerate(requests)]
+
+
+def requeued(state: ClusterState, waits: list[Wait]) -> list[bool]:
+    events = state.cluster.candidates.pop_events()
+    return [bool(events & wait.cured_by) for wait in waits]
+
+
+def test_pods_of_many_classes_share_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with a free GPU requeues them; one without, none. So a change costs a bounded number of classes (P2)."""
+    state = ClusterState(having("node1", 1))
+    state.place(asking(name="holder"))
+    waits = crowded(state, monkeypatch)
+
+    assert len({wait.cured_by for wait in waits}) == 3
+    assert len(state.cluster.candidates._waiting) == 3
+    state.apply_nodes(having("node1", 1, labels={"zone": "a"}))
+    assert requeued(state, waits) == [False] * 5
+    state.apply_nodes(having("node2", 1, allocatable={"pods": 9, "cpu": 2}))
+    assert requeued(state, waits) == [True] * 5
+
+
+def test_pods_of_many_classes_are_requeued_for_what_is_freed_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU is free all the time, and a pod that ends releases the processor time that they need (P2)."""
+    state = ClusterState(having("node1", 1, allocatable={"pods": 9, "cpu": 5}))
+    other = ForeignPod(PodRef("other", "a", "a"), "node1", ResourceRequest({"cpu": 5}))
+    state.ledger.apply_foreign_pod(other)
+    waits = crowded(state, monkeypatch)
+    state.ledger.forget_foreign_pod(other)
+
+    assert requeued(state, waits) == [True] * 5
+
+
+def test_pods_of_deleted_classes_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their pods are gone: pods of other classes have an event of their own again."""
+    state = ClusterState(having("node1", 1))
+    state.place(asking(name="holder"))
+    crowded(state, monkeypatch)
+    others = {"resource_request": ResourceRequest({"cpu": 7})}
+    waits = [state.wait(asking(name=name, others=others)) for name in ("other", "fellow")]
+
+    assert waits[0].cured_by == waits[1].cured_by
+    assert [each.requirements.requests for each in state.cluster.candidates._waiting] == [frozenset({("cpu", 7)})]

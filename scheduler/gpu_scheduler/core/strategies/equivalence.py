@@ -3,14 +3,17 @@
 LAW: everything that a filter reads of such a pod is part of its class, except its volumes.
 """
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from gpu_scheduler import names
 from gpu_scheduler.core.nodes.nodes import Node
-from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, Toleration
+from gpu_scheduler.core.pods.constraints import NodeSelectorTerm, SchedulingConstraints, Toleration
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
-from gpu_scheduler.core.pods.device_selector import DeviceSelector
-from gpu_scheduler.core.pods.pod import HostPort, Pod
+from gpu_scheduler.core.pods.device_selector import ANY_DEVICE, DeviceSelector
+from gpu_scheduler.core.pods.pod import NOTHING, HostPort, Pod
+
+EVERYWHERE: Final = SchedulingConstraints(tolerations=(Toleration("", "Exists", "", ""),))
 
 
 class PlacementRequirements(NamedTuple):
@@ -34,6 +37,27 @@ class PlacementRequirements(NamedTuple):
     requests: frozenset[tuple[str, int]]
     """The requests for resources other than devices."""
     ports: frozenset[HostPort]
+
+    @property
+    def of_sharing(self) -> "PlacementRequirements":
+        """Return the few that decide which devices are free for a pod, without how many, which ones, and where.
+
+        A node that fits pods fits a pod for one such device that may go to every node.
+        """
+        return self.of_devices._replace(
+            memory=0,
+            gpu_type="",
+            strategy=Strategy.LEAST_UTILIZED,
+            device_selector=ANY_DEVICE,
+            tolerations=EVERYWHERE.tolerations,
+        )
+
+    @property
+    def of_devices(self) -> "PlacementRequirements":
+        """Return what decides which devices of a node the pods can have if the node takes them otherwise."""
+        return self._replace(
+            selector=frozenset(), affinity=None, tolerations=(), requests=frozenset(), ports=frozenset()
+        )
 
     def plugin_chooses(self, node: Node) -> bool:
         """Whether a device plugin chooses the devices on `node`, so that only their number counts."""
@@ -68,3 +92,8 @@ def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) ->
         resource_request.ports,
     )
     return EquivalenceClass(request.count, requirements)
+
+
+def unconstrained(pod: Pod) -> Pod:
+    """Return the pod as one that may go to every node and takes nothing but devices."""
+    return replace(pod, constraints=EVERYWHERE, resource_request=NOTHING)

@@ -61,14 +61,11 @@ class NodeFit(NamedTuple):
     """How many of the node's devices pods hold, per mille."""
 
 
-class _StaticFit(NamedTuple):
-    """The part of a fit that does not depend on the pods of the node."""
+class _StaticDevices(NamedTuple):
+    """What a fit has of the node's devices that does not depend on the pods of the node."""
 
     node: Node
     suitable: int
-    node_failure: FilterFailure | None
-    limits: tuple[tuple[str, int], ...]
-    """By resource: the highest used amount that leaves enough for one more pod."""
     keys: tuple[str, ...]
     """The keys of all devices in the ledger."""
     free: tuple[FreeDevice, ...]
@@ -78,6 +75,21 @@ class _StaticFit(NamedTuple):
     """The keys of the devices that they could have if no pod held any and they were healthy."""
     cordoned_keys: tuple[str, ...]
     """The keys of the devices that they could have if no pod held any, they were healthy, and none were cordoned."""
+
+
+class _StaticFit(NamedTuple):
+    """The part of a fit that does not depend on the pods of the node."""
+
+    devices: _StaticDevices
+    node_failure: FilterFailure | None
+    limits: tuple[tuple[str, int], ...]
+    """By resource: the highest used amount that leaves enough for one more pod."""
+
+
+class DevicesOfNodes(dict[str, _StaticDevices]):
+    """By node: its devices for all pods that differ in nothing but the rest of what they need of a node."""
+
+    __slots__ = ("__weakref__",)
 
 
 class _Devices(NamedTuple):
@@ -105,16 +117,28 @@ class NodeFilter:
         "_ledger",
         "_order",
         "_requirements",
-        "_sample",
         "_sharing",
+        "_static_devices",
         "exclusive",
+        "sample",
         "utilization_goal",
     )
 
-    def __init__(self, requirements: PlacementRequirements, sample: Pod, ledger: Ledger, policy: Policy) -> None:
-        """Filter for pods with `requirements`. `sample` is one of these pods."""
+    def __init__(
+        self,
+        requirements: PlacementRequirements,
+        sample: Pod,
+        ledger: Ledger,
+        policy: Policy,
+        devices: DevicesOfNodes | None = None,
+    ) -> None:
+        """Filter for pods with `requirements`. `sample` is one of these pods.
+
+        `devices` is shared by filters whose requirements are equal in `of_devices`.
+        """
         self._requirements = requirements
-        self._sample = sample
+        self._static_devices = DevicesOfNodes() if devices is None else devices
+        self.sample = sample
         self._sharing = policy.sharing
         self._ledger = ledger
         self._gpu_type = requirements.gpu_type.lower()
@@ -133,7 +157,7 @@ class NodeFilter:
         """Return what the node has for the pods. A fit is computed again only if something has changed on the node."""
         changes = self._ledger.generations
         generation, static, fit = self._fits.get(node.name, (-1, None, None))
-        if static is None or static.node is not node:
+        if static is None or static.devices.node is not node:
             static = self._static_fit(node)
         elif fit is not None and generation >= changes.last(node.name):
             return fit
@@ -144,11 +168,12 @@ class NodeFilter:
     def forget(self, name: str) -> None:
         """Remove the node."""
         self._fits.pop(name, None)
+        self._static_devices.pop(name, None)
 
     def keep(self, nodes: Iterable[str]) -> None:
         """Remove all nodes except these."""
         for name in self._fits.keys() - nodes:
-            del self._fits[name]
+            self.forget(name)
 
     def failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
         """Return why the node does not fit pods that ask for `count` devices: the highest ranked of its failures."""
@@ -171,7 +196,7 @@ class NodeFilter:
 
     def node_unschedulable(self, node: Node) -> Unschedulable | None:
         """Return why the pods cannot use the node for a reason other than its GPUs."""
-        return highest_ranked(node_filters.failures(self._sample, node, self._ledger.used_resources))
+        return highest_ranked(node_filters.failures(self.sample, node, self._ledger.used_resources))
 
     def health_problem(self, node: Node) -> str:
         """Return what is wrong with the health of GPUs that the pods could have otherwise, as text for people."""
@@ -211,19 +236,27 @@ class NodeFilter:
         return f"{free} MiB of its memory are free" if free < self._requirements.memory else ""
 
     def _static_fit(self, node: Node) -> _StaticFit:
+        devices = self._static_devices.get(node.name)
+        if devices is None or devices.node is not node:
+            devices = self._static_devices[node.name] = self._devices_of(node)
+        closed = highest_ranked(node_filters.closed(self.sample, node))
+        return _StaticFit(
+            devices,
+            None if closed is None else _failure(closed.reason, beyond=closed.beyond),
+            tuple([(name, there - asked) for name, asked, there in node_filters.requested_of(self.sample, node)]),
+        )
+
+    def _devices_of(self, node: Node) -> _StaticDevices:
         inventory, (number, sizes) = _inventory(node), self._sizes(node)
-        closed = highest_ranked(node_filters.closed(self._sample, node))
         enough = sum([size >= self._requirements.memory for size in sizes])
         if self._requirements.plugin_chooses(node):
             # It is unknown which devices the plugin will give: all devices of the node stand for them.
             found = _Devices(sorted([_as_read(node, device) for device in inventory], key=self._order), [], [])
         else:
             found = self._devices(node, _NONE_HELD)
-        return _StaticFit(
+        return _StaticDevices(
             node,
             number if enough == len(sizes) else enough,
-            None if closed is None else _failure(closed.reason, beyond=closed.beyond),
-            tuple([(name, there - asked) for name, asked, there in node_filters.requested_of(self._sample, node)]),
             _keys(tuple([device.index for device in inventory])),
             tuple(found.free),
             _keys(tuple([device.index for device in found.free])),
@@ -231,7 +264,8 @@ class NodeFilter:
             _keys(tuple(found.cordoned)),
         )
 
-    def _fit_by_device(self, static: _StaticFit) -> NodeFit:
+    def _fit_by_device(self, found: _StaticFit) -> NodeFit:
+        static = found.devices
         node, total = static.node, len(static.keys)
         held = self._ledger.devices.held(node.name)
         free, unhealthy, cordoned = static.free, len(static.unhealthy_keys), len(static.cordoned_keys)
@@ -248,16 +282,17 @@ class NodeFilter:
         busy = 1000 * taken // total if taken else 0
         available = len(free)
         healthy = available + unhealthy
-        failure = self._node_failure(static)
+        failure = self._node_failure(found)
         return NodeFit(
             node, static.suitable, failure, free, available, healthy, healthy + cordoned, total - taken, busy
         )
 
-    def _fit_by_number(self, static: _StaticFit) -> NodeFit:
+    def _fit_by_number(self, found: _StaticFit) -> NodeFit:
         """Return a fit with as many devices as the plugin has left.
 
         It is unknown which devices it gives, so all must fit, and none may be cordoned.
         """
+        static = found.devices
         node = static.node
         total = node.allocatable.get(names.GPU_RESOURCE, 0)
         left = max(total - self._ledger.used_resources.used(node.name, names.GPU_RESOURCE), 0)
@@ -265,7 +300,7 @@ class NodeFilter:
             left = 0
         busy = 1000 * (total - left) // total if left else 1000
         available = 0 if node.cordons else left
-        failure = self._node_failure(static)
+        failure = self._node_failure(found)
         return NodeFit(node, static.suitable, failure, static.free, available, available, left, left, busy)
 
     def _node_failure(self, static: _StaticFit) -> FilterFailure | None:
@@ -273,14 +308,14 @@ class NodeFilter:
 
         All failures that do not depend on the pods of the node rank higher than those that do.
         """
-        name, used_resources = static.node.name, self._ledger.used_resources
+        name, used_resources = static.devices.node.name, self._ledger.used_resources
         if static.node_failure is not None:
             return static.node_failure
         for resource, most in static.limits:
             if used_resources.used(name, resource) > most:
                 return _failure(Reason.INSUFFICIENT_RESOURCES)
         ports = self._requirements.ports
-        port = node_filters.ports_free(self._sample, static.node, used_resources) if ports else None
+        port = node_filters.ports_free(self.sample, static.devices.node, used_resources) if ports else None
         return None if port is None else _failure(port.reason)
 
     def _of_type(self, device: Device) -> bool:

@@ -39,6 +39,7 @@ class Ranking:
     """
 
     __slots__ = (
+        "_any_change",
         "_event",
         "_newly_fits",
         "_nodes",
@@ -52,7 +53,11 @@ class Ranking:
         "node_filter",
     )
 
-    def __init__(self, equivalence_class: EquivalenceClass, node_filter: NodeFilter) -> None:
+    def __init__(
+        self, equivalence_class: EquivalenceClass, node_filter: NodeFilter, *, any_change: bool = False
+    ) -> None:
+        """Start without nodes. `any_change`: each change of a node that fits requeues the pods that wait."""
+        self._any_change = any_change
         self.equivalence_class = equivalence_class
         self.node_filter = node_filter
         self.last_assigned: LastAssigned | None = None
@@ -94,7 +99,7 @@ class Ranking:
             insort(self._order, ranked.key)
             # A node with new labels counts as well: labels decide which volumes it can reach, and a ranking does not
             # check volumes, because they differ from pod to pod.
-            self._newly_fits |= before is None or _relabelled(before.fit.node, node)
+            self._newly_fits |= before is None or self._any_change or _relabelled(before.fit.node, node)
         self.diagnosis.put(name, failure)
 
     def choices(self) -> Iterator[Choice]:
