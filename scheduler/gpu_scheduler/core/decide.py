@@ -6,7 +6,6 @@ changes nothing: the caller assumes the placement with `Ledger.assume`.
 
 from contextlib import closing
 from functools import partial
-from itertools import chain
 
 from gpu_scheduler.core.claim_allocation import allocations, devices_published, gpus_asked
 from gpu_scheduler.core.cluster import Cluster
@@ -26,6 +25,7 @@ from gpu_scheduler.core.line_classes import Asks
 from gpu_scheduler.core.line_fit import LineFit, NoFit, placement_on
 from gpu_scheduler.core.pods.count_request import CountRequest, Strategy
 from gpu_scheduler.core.pods.placement import Placement
+from gpu_scheduler.core.pods.placement_map import Slot
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.request import LineRequest
 from gpu_scheduler.core.reasons import REFUSED_AT_ADMISSION, Unschedulable
@@ -141,25 +141,38 @@ def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
         none_left = gpu_filters.no_line_left(workload, placement_map, ledger, cluster.nodes)
         return _wait(pod, comes_late(pod, line, NoFit(none_left, none_left.cured_by), cluster))
     line_fit = LineFit(pod, workload, cluster, by_field=True)
-    line_class = cluster.lines.of(pod, line, partial(_asks_of, line, cluster))
     failures: list[NoFit] = []
+    for slot in named:
+        found = _line(pod, line, slot, line_fit, cluster)
+        if not isinstance(found, NoFit):
+            return found
+        failures.append(found)
+    line_class = cluster.lines.of(pod, line, partial(_asks_of, line, cluster))
     with closing(line_class.feasible(cluster.limits.of(pod.ref.namespace), cluster.line_checks)) as feasible:
-        for slot in chain(named, feasible):
-            found = line_fit.out_of(slot.node) or line_fit.at(slot)
-            if isinstance(found, Placement):
-                others = waits_for_others(pod, line, cluster)
-                return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)
-            if found.selection is not None:
-                # The pod's volumes are provisioned for the node of this line. On another node it could not use them.
-                return _wait(pod, found, (workload, slot.index))
+        for slot in feasible:
+            found = _line(pod, line, slot, line_fit, cluster)
+            if not isinstance(found, NoFit):
+                return found
             failures.append(found)
-    quota_changed = {QuotaChanged(pod.ref.namespace)} if line_class.over_limit else set()
-    cured_by: frozenset[ClusterEvent] = frozenset(
-        {AnyIndexFreed(workload), cluster.lines.wait(line_class), *quota_changed}
-    )
+    cured_by: set[ClusterEvent] = {AnyIndexFreed(workload), cluster.lines.wait(line_class)}
+    if line_class.over_limit:
+        cured_by.add(QuotaChanged(pod.ref.namespace))
     first = comes_late(pod, line, failures[0], cluster)
     reserve = None if kept is None else (workload, kept)
-    return _wait(pod, NoFit(first.unschedulable, cured_by.union(*[each.cured_by for each in failures])), reserve)
+    cured_by.update(*[each.cured_by for each in failures])
+    return _wait(pod, NoFit(first.unschedulable, frozenset(cured_by)), reserve)
+
+
+def _line(pod: Pod, line: LineRequest, slot: Slot, line_fit: LineFit, cluster: Cluster) -> Decision | NoFit:
+    """Return the decision if the pod gets this line, or waits for it alone; otherwise why it cannot have the line."""
+    found = line_fit.out_of(slot.node) or line_fit.at(slot)
+    if isinstance(found, Placement):
+        others = waits_for_others(pod, line, cluster)
+        return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)
+    if found.selection is not None:
+        # The pod's volumes are provisioned for the node of this line. On another node it could not use them.
+        return _wait(pod, found, (line.workload, slot.index))
+    return found
 
 
 def _asks_of(line: LineRequest, cluster: Cluster, pod: Pod) -> Asks:

@@ -23,7 +23,7 @@ from gpu_scheduler.core.pods.request import LineRequest
 from gpu_scheduler.core.refs import PodRef
 
 MAX_LINES: Final = 300_000
-"""Of so many lines is remembered what was found: some 30 MiB. They are 37 of the longest maps."""
+"""Of so many lines is remembered what was found: some 15 MiB. They are 37 of the longest maps."""
 
 MAX_CLASSES: Final = 2_000
 """After a change of a node, each class for which pods wait is asked whether it has a line there: in less than 1 ms."""
