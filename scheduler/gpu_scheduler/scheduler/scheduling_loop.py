@@ -319,14 +319,14 @@ class Scheduler:
         self._status_writer.write(state, decision)
         events = decision.cured_by if isinstance(decision, Wait) else NO_EVENTS
         self.queue.add_unschedulable(decision.pod.uid, events, self._clock(), cost)
-        # Its decision may have ended before all lines were checked.
-        self._on_events(NO_EVENTS)
         reserve = decision.reserve if isinstance(decision, Wait) else None
         if reserve != state.nominated:
             state.nominated = reserve
             self._on_events(self.ledger.nominate(decision.pod.uid, reserve))
         self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
         self._ports.recorder.waits(decision.reason)
+        # Its decision may have ended before all lines of its map were checked.
+        self._on_events(NO_EVENTS)
 
     async def _run_audit(self, now: float) -> None:
         """Check for expired monitor Leases, ended cordons, conflicts and wrong ledger entries.
