@@ -150,6 +150,9 @@ def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
     line_class = cluster.lines.of(pod, line, partial(_asks_of, line, cluster))
     with closing(line_class.feasible(cluster.limits.of(pod.ref.namespace), cluster.line_checks)) as feasible:
         for slot in feasible:
+            if line_fit.out_of(slot.node) is not None:
+                # An earlier line of this node has failed for a reason that all its lines have.
+                continue
             found = _line(pod, line, slot, line_fit, cluster)
             if not isinstance(found, NoFit):
                 return found
@@ -165,7 +168,7 @@ def _any_line(pod: Pod, line: LineRequest, cluster: Cluster) -> Decision:
 
 def _line(pod: Pod, line: LineRequest, slot: Slot, line_fit: LineFit, cluster: Cluster) -> Decision | NoFit:
     """Return the decision if the pod gets this line, or waits for it alone; otherwise why it cannot have the line."""
-    found = line_fit.out_of(slot.node) or line_fit.at(slot)
+    found = line_fit.at(slot)
     if isinstance(found, Placement):
         others = waits_for_others(pod, line, cluster)
         return _bind_to_line(pod, found, cluster) if others is None else _wait(pod, others)

@@ -17,4 +17,4 @@ async def test_a_long_map_is_checked_by_one_decision_after_another() -> None:
         )
 
         assert sorted(loop.binder.names()) == ["other-0", "web-a"]
-        assert loop.scheduler.attempts == 4
+        assert loop.scheduler.attempts == 6
