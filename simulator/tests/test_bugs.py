@@ -24,7 +24,7 @@ INVARIANTS: Final = {
     "expire_assumed": {"liveness", "apart", "memory", "index", "ledger", "together"},
     "skip_terminating": {"apart", "memory", "index", "ledger"},
     "lose_deleted": {"ledger", "liveness"},
-    "bind_without_uid": {"agree", "apart"},
+    "bind_without_uid": {"agree", "apart", "allocated"},
     "former_leader": {"fence", "apart"},
     "conflict_is_success": {"liveness"},
     "decide_before_listing": {"apart", "index", "memory", "together"},
