@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.objects import Object
 
+# Longer than the limit of its play: other files that run plays have the same.
+pytestmark = pytest.mark.timeout(300)
 DIGEST: Final = f"sha256:{'d' * 64}"
 FOREIGN: Final = "company-pods"
 # What policies of companies commonly demand of every pod.
