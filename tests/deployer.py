@@ -1,12 +1,13 @@
 """Writes the rights that a deployer needs, from what the roles render and read: `python tests/deployer.py`.
 
-roles/preflight/files/deployer.yaml is the ClusterRole. roles/preflight/vars/main/installed.yml has the same rights for
-preflight's questions, with the namespace and the option that each belongs to, and the objects that the roles apply. A
-contract test fails where one of the two is not up to date.
+roles/preflight/files/deployer.yaml is the ClusterRole. roles/preflight/vars/main/installed.yml has the objects that the
+roles apply, from which preflight knows most of the same rights, and the other rights, each with the namespace and the
+option that it belongs to. A contract test fails where one of the two is not up to date.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import tempfile
@@ -23,12 +24,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.contracts import roles
+from tests.contracts.cluster_modules import load_module
 from tests.contracts.rendering import rendered
 from tests.contracts.tasks import TASKS
 
 Manifest = dict[str, Any]
 
 CLUSTER_ROLE: Final = roles.ROOT / "roles" / "preflight" / "files" / "deployer.yaml"
+ACCESS: Final = load_module("roles", "preflight", "library", "cluster_access.py")
 INSTALLED: Final = roles.ROOT / "roles" / "preflight" / "vars" / "main" / "installed.yml"
 
 # These change this host alone, or only read.
@@ -262,39 +265,74 @@ def entries(rows: Iterable[Manifest]) -> Iterator[str]:
             mark = "    "
 
 
-def installed(rights: Iterable[Right], objects: Iterable[Manifest]) -> str:
-    """Return preflight's variables as YAML, with the inventory's own namespaces in place of the defaults."""
+def applied_rows(objects: Iterable[Manifest], rights: Iterable[Right]) -> list[Manifest]:
+    """Return what preflight expects to apply, with the inventory's own namespaces in place of the defaults.
+
+    A namespace may be made by an administrator, and the limits are an administrator's where the inventory has none. A
+    user's pod stays in the place of ours.
+    """
+    more: dict[tuple[str, str, str, str], set[str]] = defaultdict(set)
+    for right in rights:
+        if right.verb in {"bind", "escalate"}:
+            more[right.resource, right.name, right.namespace, right.needed_for].add(right.verb)
+    together: dict[tuple[str, str, str, str, tuple[str, ...]], set[str]] = defaultdict(set)
+    for each in objects:
+        version, kind, name = each["apiVersion"], each["kind"], each["metadata"]["name"]
+        namespace, option = each["metadata"].get("namespace", ""), option_of(each)
+        if kind not in {"Namespace", "Pod"} and name != "gpu-scheduler-limits":
+            verbs = more[plural(kind), name, namespace, option]
+            together[version, kind, NAMESPACES.get(namespace, namespace), option, tuple(sorted(verbs))].add(name)
+    return [
+        {"api_version": version, "kind": kind, "namespace": namespace, "needed_for": option}
+        | {"more_verbs": list(verbs), "names": sorted(names)}
+        for (version, kind, namespace, option, verbs), names in sorted(together.items())
+    ]
+
+
+def asked_rights(rows: Iterable[Manifest]) -> Iterator[Right]:
+    """Yield the rights that preflight asks for because of these objects."""
+    for row in rows:
+        option = row.get("needed_for", "")
+        for right in (*ACCESS.rights_of([row], []), *ACCESS.rights_of([], [row])):
+            for verb, name in itertools.product(right["verbs"], right.get("names", [""])):
+                needed_for = REMOVAL if verb == "delete" else option
+                yield Right(right["group"], right["resource"], verb, name, right["namespace"], needed_for)
+
+
+def other_rows(rights: Iterable[Right]) -> list[Manifest]:
+    """Return these rights as rows for preflight."""
     verbs: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for group, resource, verb, name, namespace, needed_for in rights:
-        called = NAMESPACES.get(name, name) if resource == "namespaces" else name
-        verbs[group, resource, NAMESPACES.get(namespace, namespace), needed_for, called].add(verb)
+        verbs[group, resource, namespace, needed_for, name].add(verb)
     names: dict[tuple[str, str, str, str, tuple[str, ...]], set[str]] = defaultdict(set)
     for (group, resource, namespace, needed_for, name), given in verbs.items():
         names[group, resource, namespace, needed_for, tuple(sorted(given))].add(name)
-    rows = [
+    return [
         {"group": group, "resource": resource, "namespace": namespace, "needed_for": needed_for}
         | {"verbs": list(given), "names": sorted(called)}
         for (group, resource, namespace, needed_for, given), called in sorted(names.items())
-        if needed_for != REPORT
     ]
-    metadata = [(each["apiVersion"], each["kind"], each["metadata"], option_of(each)) for each in objects]
-    # A namespace may be made by an administrator, and the limits are an administrator's where the inventory has none. A
-    # user's pod stays in the place of ours.
-    applied = {
-        (version, kind, NAMESPACES.get(space := one.get("namespace", ""), space), option, one["name"])
-        for version, kind, one, option in metadata
-        if kind not in {"Namespace", "Pod"} and one["name"] != "gpu-scheduler-limits"
-    }
-    together: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for *key, name in sorted(applied):
-        together[*key].append(name)
-    found = [
-        {"api_version": version, "kind": kind, "namespace": namespace, "needed_for": option, "names": called}
-        for (version, kind, namespace, option), called in together.items()
-    ]
-    head = "---\n# Written by `python tests/deployer.py` from what the roles apply and read.\n"
+
+
+def for_preflight(rights: Iterable[Right]) -> Iterator[Right]:
+    """Yield the rights that preflight asks for, with the inventory's own namespaces in place of the defaults."""
+    for right in rights:
+        if right.needed_for != REPORT:
+            name = NAMESPACES.get(right.name, right.name) if right.resource == "namespaces" else right.name
+            yield right._replace(name=name, namespace=NAMESPACES.get(right.namespace, right.namespace))
+
+
+def installed(rights: Iterable[Right], objects: Iterable[Manifest]) -> str:
+    """Return preflight's variables as YAML: the objects, and the rights that do not follow from them."""
+    rows = applied_rows(objects, rights)
+    others = other_rows({*for_preflight(rights)} - {*asked_rights(rows)})
+    head = (
+        "# Written by `python tests/deployer.py` from what the roles apply and read. The rights that an object takes\n"
+        "# follow from its row, in cluster_access; these are the others.\n"
+    )
     return (
-        f"{head}_preflight_known_rights:\n{''.join(entries(rows))}_preflight_known_objects:\n{''.join(entries(found))}"
+        f"---\n{head}_preflight_other_rights:\n{''.join(entries(others))}"
+        f"_preflight_known_objects:\n{''.join(entries(rows))}"
     )
 
 

@@ -34,6 +34,19 @@ def test_rights_are_the_least() -> None:
         assert resource != "secrets" or "list" not in verbs
 
 
+def test_preflight_asks_for_what_the_roles_need_and_no_more() -> None:
+    """What its objects take, and the other rights, are all rights but those of reports."""
+    rights, objects = deployer.everything()
+    needed = {*deployer.for_preflight(rights)}
+    asked = {*deployer.asked_rights(deployer.applied_rows(objects, rights))}
+
+    assert asked <= needed
+    for verb in ("create", "get", "patch", "bind", "escalate", "delete"):
+        assert {right.verb for right in asked} & {verb}, verb
+    others = yaml.safe_load(deployer.installed(rights, objects))["_preflight_other_rights"]
+    assert {(row.get("group", ""), row["resource"]) for row in others} >= {("", "pods/exec"), ("", "namespaces")}
+
+
 def test_a_users_pod_is_no_object_of_another_installer() -> None:
     """A user may have made a pod of a check pod's name: preflight does not stop for it, and the run leaves it."""
     objects = next(text for path, text in deployer.texts().items() if path != deployer.CLUSTER_ROLE)

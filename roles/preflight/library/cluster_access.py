@@ -7,7 +7,7 @@ the nodes of the map. The first failure of the connection is the only one that i
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-untyped]  # Ansible ships no types
 from ansible.module_utils.kube_context import Context  # type: ignore[import-untyped]  # ours: ansible.cfg says where
@@ -17,9 +17,13 @@ from ansible.module_utils.kubectl import (  # type: ignore[import-untyped]  # li
     ClusterError,
     Reference,
     few,
+    plural,
 )
 from ansible.module_utils.node_facts import node_facts  # type: ignore[import-untyped]  # likewise
 from ansible.module_utils.records import PART_OF, PRODUCT  # type: ignore[import-untyped]  # likewise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DOCUMENTATION = r"""
 module: cluster_access
@@ -40,7 +44,9 @@ options:
     type: str
     required: true
   rights:
-    description: What the user must be allowed to do, in rows with group, resource, verbs, names and namespace.
+    description:
+      - What the user must be allowed to do beside applying and removing, in rows with group, resource, verbs, names and
+        namespace.
     type: list
     elements: dict
     default: []
@@ -49,7 +55,14 @@ options:
     type: str
     default: ""
   objects:
-    description: What will be applied, in rows with api_version, kind, namespace and names.
+    description:
+      - What will be applied, in rows with api_version, kind, namespace and names, and more_verbs for rights that these
+        objects take beside get and patch.
+    type: list
+    elements: dict
+    default: []
+  removed:
+    description: What will be deleted, in rows as of I(objects).
     type: list
     elements: dict
     default: []
@@ -93,6 +106,25 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 CERTIFICATE: Final = "cert-manager.io/certificate-name"
 REVIEW: Final = ("create", "--filename=-", "--validate=false", "--output=jsonpath={.status.allowed} ")
 ALL: Final = {"group": "*", "resource": "*"}
+
+
+def rights_of(objects: list[Json], removed: list[Json]) -> Iterator[Json]:
+    """Yield the rights that it takes to apply the ones and to delete the others."""
+    for row in objects:
+        # RBAC knows no name of an object that is being created.
+        yield {**_collection_of(row), "verbs": ["create"]}
+        yield {**_collection_of(row), "verbs": [*row.get("more_verbs", ()), "get", "patch"], "names": row["names"]}
+    for row in removed:
+        yield {**_collection_of(row), "verbs": ["delete"], "names": row["names"]}
+
+
+def _collection_of(row: Json) -> Json:
+    group = row["api_version"].rpartition("/")[0]
+    return {"group": group, "resource": plural(row["kind"]), "namespace": row.get("namespace", "")}
+
+
+def _order(right: Json) -> tuple[str, str, str]:
+    return right.get("group", ""), right["resource"], right.get("namespace", "")
 
 
 def allowed(cluster: Cluster, asked: list[tuple[Json, str, str]]) -> list[bool]:
@@ -220,7 +252,8 @@ def daemonsets_of(record: Json) -> list[str]:
 def examine(cluster: Cluster, given: Json) -> Json:
     """Return the module's result; raise ClusterError where the connection fails."""
     version = (cluster.get("/version") or {}).get("gitVersion", "")
-    missing, problems = missing_rights(cluster, given["rights"]), []
+    rights = [*given["rights"], *rights_of(given["objects"], given["removed"])]
+    missing, problems = missing_rights(cluster, sorted(rights, key=_order)), []
     if missing:
         user = user_of(cluster)
         problems.append(
@@ -277,6 +310,7 @@ def main() -> None:
             "rights": rows,
             "grant": {"type": "str", "default": ""},
             "objects": rows,
+            "removed": rows,
             "namespaces": {"type": "dict", "default": {}},
             "existing_namespaces": words,
             "cert_manager": {"type": "bool", "default": False},
