@@ -34,9 +34,10 @@ def allow(plane: ControlPlane) -> None:
     """Create the monitors' namespace, service account and RBAC of role monitor, unless the namespace exists."""
     if plane.kube.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
         return
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
+    loader = jinja2.FileSystemLoader(TEMPLATE.parent)
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
     environment.filters["to_json"] = json.dumps
-    text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    text = environment.get_template(TEMPLATE.name).render(
         monitor_namespace=NAMESPACE,
         monitor_scheduler_namespace="gpu-scheduler-system",
         _common_labels={},
