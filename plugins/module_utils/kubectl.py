@@ -96,22 +96,30 @@ class Reference(NamedTuple):
 class Cluster:
     """The API server that kubectl leads to."""
 
-    def __init__(self, kubectl: list[str]) -> None:
-        """`kubectl` is the program with its options."""
+    def __init__(self, kubectl: list[str], timeout: int | None = None) -> None:
+        """`kubectl` is the program with its options; each call gets `timeout` seconds."""
         self._kubectl = kubectl
+        self._timeout = timeout or CALL_TIMEOUT
 
     def failure(self, text: str) -> ClusterError:
         """Return the error for what kubectl says."""
         return ClusterError(text)
 
-    def _call(self, words: Iterable[str], text: str = "") -> tuple[str, list[str]]:
-        """Return kubectl's output, and its complaints where it fails."""
+    def call(self, words: Iterable[str], text: str = "") -> tuple[str, list[str]]:
+        """Return kubectl's output, and its complaints where it fails; raise ClusterError where it does not end."""
         try:
             done = subprocess.run(  # noqa: S603 - the command is the caller's kubectl
-                [*self._kubectl, *words], input=text, capture_output=True, text=True, timeout=CALL_TIMEOUT, check=False
+                [*self._kubectl, *words],
+                input=text,
+                capture_output=True,
+                text=True,
+                # A log may have any bytes.
+                errors="replace",
+                timeout=self._timeout,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            raise self.failure(f"the API server gave no answer within {CALL_TIMEOUT} s") from None
+            raise self.failure(f"the API server gave no answer within {self._timeout} s") from None
         except OSError as error:
             raise self.failure(f"cannot run {self._kubectl[0]}: {error.strerror}") from error
         # Advice follows an empty line.
@@ -121,7 +129,7 @@ class Cluster:
 
     def run(self, *words: str, text: str = "") -> str:
         """Return kubectl's output; raise ClusterError where it fails."""
-        output, complaints = self._call(words, text)
+        output, complaints = self.call(words, text)
         if complaints:
             raise self.failure(" ".join(complaints))
         return output
@@ -135,7 +143,7 @@ class Cluster:
         parts = [bodies[start : start + size] for start in range(0, len(bodies), size)]
         texts = [json.dumps({"apiVersion": "v1", "kind": "List", "items": part}) for part in parts]
         with ThreadPoolExecutor(PARALLEL) as pool:
-            for output, complaints in pool.map(lambda text: self._call(words, text), texts):
+            for output, complaints in pool.map(lambda text: self.call(words, text), texts):
                 faults = [line for line in complaints if not re.search(spared, line)]
                 if faults:
                     raise self.failure(" ".join(faults))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-untyped]  # Ansible ships no types
+from ansible.module_utils.kubectl import Cluster, ClusterError  # type: ignore[import-untyped]  # ansible.cfg says where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,26 +145,14 @@ def wait(probe: Json, ask: Callable[[Json], Answer], answers: int, timeout: floa
 
 def ask_with(kubectl: list[str]) -> Callable[[Json], Answer]:
     """Return a function that asks over a connection of its own."""
+    cluster = Cluster(kubectl, CALL_TIMEOUT)
 
     def ask(pod: Json) -> Answer:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
         try:
-            done = subprocess.run(  # noqa: S603 - the command is the caller's kubectl
-                [*kubectl, "create", "--raw", path, "--filename=-"],
-                input=json.dumps(pod),
-                capture_output=True,
-                text=True,
-                timeout=CALL_TIMEOUT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Answer({}, f"none in {CALL_TIMEOUT} s")
-        except OSError as error:
-            return Answer({}, f"none: cannot run {kubectl[0]}: {error.strerror}")
-        if done.returncode == 0:
-            return Answer(json.loads(done.stdout))
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("Warning:")]
-        return Answer({}, " ".join(" ".join(lines).split()) or f"kubectl ended with status {done.returncode}")
+            return Answer(json.loads(cluster.run("create", "--raw", path, "--filename=-", text=json.dumps(pod))))
+        except ClusterError as error:
+            return Answer({}, " ".join(str(error).split()))
 
     return ask
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-untyped]  # Ansible ships no types
+from ansible.module_utils.kubectl import Cluster, ClusterError  # type: ignore[import-untyped]  # ansible.cfg says where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,20 +92,6 @@ NOT_PULLED: Final = ("ErrImagePull", "ImagePullBackOff")
 WRONG_ARCHITECTURE: Final = ("exec format error", "no match for platform", "no matching manifest for")
 
 Json = dict[str, Any]
-
-
-def output_of(command: list[str], timeout: int) -> tuple[str, str]:
-    """Return the command's output, and the error if it failed."""
-    try:
-        done = subprocess.run(  # noqa: S603 - the command is the caller's kubectl
-            command, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return "", f"no answer in {timeout} s"
-    except OSError as error:
-        return "", f"cannot run {command[0]}: {error}"
-    stdout, stderr = (text.decode(errors="replace").strip("\n") for text in (done.stdout, done.stderr))
-    return stdout, (stderr or f"exit status {done.returncode}") if done.returncode else ""
 
 
 def is_ready(item: Json) -> bool:
@@ -188,11 +174,15 @@ def section(title: str, text: str) -> str:
     return "\n".join([f"{title}:", *(f"  {line}".rstrip() for line in text.splitlines())])
 
 
-def report_on(kubectl: list[str], subject: dict[str, str], tail: int, timeout: int) -> str:
+def report_on(cluster: Cluster, subject: dict[str, str], tail: int) -> str:
     """Return the report on one subject, as far as the cluster answers."""
 
     def run(*words: str) -> tuple[str, str]:
-        return output_of([*kubectl, *words, f"--namespace={subject['namespace']}"], timeout)
+        try:
+            output, complaints = cluster.call([*words, f"--namespace={subject['namespace']}"])
+        except ClusterError as error:
+            return "", str(error)
+        return output.strip("\n"), "\n".join(complaints)
 
     kinds = "pods" if subject["name"] else subject["kinds"]
     title = f"{subject['namespace']}/{subject['name'] or kinds}"
@@ -242,10 +232,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     given: dict[str, Any] = module.params
+    cluster = Cluster(given["kubectl"], given["timeout"])
     with ThreadPoolExecutor(PARALLEL) as pool:
-        reports = pool.map(
-            lambda one: report_on(given["kubectl"], one, given["tail"], given["timeout"]), given["subjects"]
-        )
+        reports = pool.map(lambda one: report_on(cluster, one, given["tail"]), given["subjects"])
         module.fail_json(msg="\n\n".join([given["failure"].strip(), *reports]), changed=False)
 
 

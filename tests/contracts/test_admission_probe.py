@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contracts.loading import load
+from tests.contracts.cluster_modules import load_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-module = load("plugins", "modules", "admission_probe.py")
+module = load_module("plugins", "modules", "admission_probe.py")
 Answer = module.Answer
 
 POD: Json = {"metadata": {"name": "probe", "namespace": "system"}, "spec": {"containers": [{"name": "probe"}]}}

@@ -15,7 +15,11 @@ from tests.waiting import limit
 if TYPE_CHECKING:
     from pathlib import Path
 
-MODULE = ROOT / "plugins" / "modules" / "failure_report.py"
+RUN = """
+from tests.contracts.cluster_modules import load_module
+
+load_module("plugins", "modules", "failure_report.py").main()
+"""
 
 EVENTS = """\
 LAST SEEN   TYPE      REASON    OBJECT               MESSAGE
@@ -79,7 +83,8 @@ esac
 def report(**arguments: object) -> str:
     """Run the module as Ansible does; return its failure message."""
     done = subprocess.run(
-        (sys.executable, MODULE),
+        (sys.executable, "-c", RUN),
+        cwd=ROOT,
         input=json.dumps({"ANSIBLE_MODULE_ARGS": {"failure": "It is not there.", **arguments}}),
         capture_output=True,
         text=True,
@@ -171,7 +176,7 @@ def test_report_says_what_helps_where_an_image_is_not_pulled(
     ("command", "complaint"),
     [
         (["sh", "-c", "echo refused >&2; exit 1"], "kubectl cannot tell: refused"),
-        (["sh", "-c", "sleep 60"], "kubectl cannot tell: no answer in 1 s"),
+        (["sh", "-c", "sleep 60"], "kubectl cannot tell: the API server gave no answer within 1 s"),
         (["no-such-kubectl"], "kubectl cannot tell: cannot run no-such-kubectl"),
     ],
     ids=["kubectl fails", "kubectl hangs", "kubectl is missing"],

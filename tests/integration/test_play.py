@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import objects
-from tests.contracts.loading import load
+from tests.contracts.cluster_modules import load_module
 from tests.contracts.roles import ROOT
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.policies import COLLECTIONS, REGISTRATION
@@ -219,7 +219,7 @@ def test_monitors_that_nobody_has_given_up_stay_whatever_the_tags(cluster: Clust
 
 def refusal(cluster: Cluster) -> str:
     """Return what a wait says about a probe pod that somebody's policy refuses."""
-    probe = load("plugins", "modules", "admission_probe.py")
+    probe = load_module("plugins", "modules", "admission_probe.py")
     pod = {"apiVersion": "v1", "kind": "Pod", **objects.pod("probe")}
     pod["metadata"]["namespace"] = "default"
     asked = {"expected": "it is so", "pod": pod, "refused_by": ["ours"], "sets": "", "not_refused_by": []}
