@@ -98,12 +98,6 @@ OTHER: Final = (
 )
 
 
-def plural(kind: str) -> str:
-    """Return the resource of a kind."""
-    word = kind.lower()
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'es' if word.endswith('s') else 's'}"
-
-
 def group_of(api_version: str) -> str:
     """Return the API group of an apiVersion."""
     group, slash, _ = api_version.partition("/")
@@ -146,7 +140,7 @@ def option_of(manifest: Manifest) -> str:
 
 def rights_of(manifest: Manifest) -> Iterator[Right]:
     """Yield what applying this object takes, and removing it."""
-    group, resource = group_of(manifest["apiVersion"]), plural(manifest["kind"])
+    group, resource = group_of(manifest["apiVersion"]), ACCESS.plural(manifest["kind"])
     name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
     option = option_of(manifest)
     # RBAC knows no name of an object that is being created.
@@ -160,7 +154,7 @@ def rights_of(manifest: Manifest) -> Iterator[Right]:
     if resource in {"rolebindings", "clusterrolebindings"}:
         reference = manifest["roleRef"]
         within = namespace if reference["kind"] == "Role" else ""
-        yield Right(group, plural(reference["kind"]), "bind", reference["name"], within, option)
+        yield Right(group, ACCESS.plural(reference["kind"]), "bind", reference["name"], within, option)
 
 
 def lists(groups: dict[str, str]) -> Iterator[Right]:
@@ -175,7 +169,7 @@ def lists(groups: dict[str, str]) -> Iterator[Right]:
                 if "name" not in asked:
                     namespace = _namespace(asked.get("namespace", ""))
                     group = group_of(asked.get("api_version", "v1"))
-                    yield Right(group, plural(asked["kind"]), "list", "", namespace, needed_for)
+                    yield Right(group, ACCESS.plural(asked["kind"]), "list", "", namespace, needed_for)
         subjects = task.arguments.get("subjects", []) if isinstance(task.arguments, dict) else []
         if isinstance(subjects, list):
             for subject in subjects:
@@ -192,7 +186,7 @@ def _namespace(template: str) -> str:
 def everything() -> tuple[list[Right], list[Manifest]]:
     """Return all rights, and the objects that the roles apply."""
     applied = list(manifests())
-    groups = {plural(each["kind"]): group_of(each["apiVersion"]) for each in applied}
+    groups = {ACCESS.plural(each["kind"]): group_of(each["apiVersion"]) for each in applied}
     return sorted({right for each in applied for right in rights_of(each)} | {*OTHER, *lists(groups)}), applied
 
 
@@ -280,7 +274,7 @@ def applied_rows(objects: Iterable[Manifest], rights: Iterable[Right]) -> list[M
         version, kind, name = each["apiVersion"], each["kind"], each["metadata"]["name"]
         namespace, option = each["metadata"].get("namespace", ""), option_of(each)
         if kind not in {"Namespace", "Pod"} and name != "gpu-scheduler-limits":
-            verbs = more[plural(kind), name, namespace, option]
+            verbs = more[ACCESS.plural(kind), name, namespace, option]
             together[version, kind, NAMESPACES.get(namespace, namespace), option, tuple(sorted(verbs))].add(name)
     return [
         {"api_version": version, "kind": kind, "namespace": namespace, "needed_for": option}

@@ -15,6 +15,7 @@ OBSERVER: Final = "agentaflow.gpu/observer"
 DEVICES: Final = "agentaflow.gpu/assigned-devices"
 ENABLED: Final = "agentaflow.gpu/enabled"
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
+SCHEDULER: Final = "gpu-scheduler"
 COMPONENTS: Final = {
     "scheduler": "gpu-scheduler",
     "webhook": "gpu-scheduler-webhook",
@@ -185,7 +186,7 @@ def certificate_line(certificate: bytes, registrations: int, remedy: str, now: d
     return f"Certificate  {left}{asked}"
 
 
-def cluster_lines(found: Json, remedy: str, scheduler: str, now: datetime, *, webhook: bool = True) -> Iterator[str]:
+def cluster_lines(found: Json, remedy: str, now: datetime, *, webhook: bool = True) -> Iterator[str]:
     """Yield all lines about the cluster; without a `webhook` the API server injects by a policy."""
     if webhook:
         yield certificate_line(found["certificate"], found["registrations"], remedy, now)
@@ -199,9 +200,9 @@ def cluster_lines(found: Json, remedy: str, scheduler: str, now: datetime, *, we
     yield from conflict_lines(found["conflicts"], found["pods"])
     yield ""
     if not found["pods"]:
-        yield f"No pod has schedulerName {scheduler}."
+        yield f"No pod has schedulerName {SCHEDULER}."
         return
     yield from table(pod_rows(found["pods"]))
     if len(found["pods"]) > MOST_PODS:
-        more = f"--field-selector=spec.schedulerName={scheduler}"
+        more = f"--field-selector=spec.schedulerName={SCHEDULER}"
         yield f"… and {len(found['pods']) - MOST_PODS} more: kubectl get pods --all-namespaces {more}"

@@ -58,10 +58,6 @@ options:
     description: How many right answers in a row are needed.
     type: int
     default: 3
-  timeout:
-    description: Seconds to wait for each probe.
-    type: int
-    default: 30
   kubectl:
     description: The kubectl command, program and options.
     type: list
@@ -92,6 +88,8 @@ REFUSERS: Final = (
     r"(security context constraint)",
 )
 OURS: Final = "gpu-scheduler"
+# Seconds to wait for each probe, and for each answer.
+TIMEOUT: Final = 30
 CALL_TIMEOUT: Final = 10
 PAUSE: Final = 0.5
 
@@ -170,7 +168,6 @@ def main() -> None:
         argument_spec={
             "probes": {"type": "list", "elements": "dict", "required": True, "options": probe},
             "answers": {"type": "int", "default": 3},
-            "timeout": {"type": "int", "default": 30},
             "kubectl": {"type": "list", "elements": "str", "default": ["kubectl"]},
         },
         supports_check_mode=True,
@@ -178,7 +175,7 @@ def main() -> None:
     given = module.params
     ask = ask_with(given["kubectl"])
     for each in given["probes"]:
-        fault = wait(each, ask, given["answers"], given["timeout"])
+        fault = wait(each, ask, given["answers"], TIMEOUT)
         if fault:
             module.fail_json(msg=fault)
     module.exit_json(changed=False)

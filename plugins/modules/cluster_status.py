@@ -18,6 +18,7 @@ from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-unty
 from ansible.module_utils.status_lines import (  # type: ignore[import-untyped]  # ours: ansible.cfg says where
     COMPONENTS,
     INDENT,
+    SCHEDULER,
     WIDTH,
     cluster_lines,
 )
@@ -31,7 +32,6 @@ options:
   kind_cluster: {description: The name of the kind cluster; empty if it is no kind cluster., type: str, default: ""}
   kubectl: {description: "The kubectl command, program and options.", required: true, type: list, elements: str}
   namespace: {description: Where scheduler and webhook are., required: true, type: str}
-  scheduler_name: {description: The schedulerName of our pods., type: str, default: gpu-scheduler}
   injection: {description: Who writes the variables., choices: [webhook, policy], type: str, default: webhook}
   remedy: {description: The command that makes what is missing., type: str, default: make up}
 attributes:
@@ -100,9 +100,9 @@ def items(answer: str) -> list[Json]:
     return found
 
 
-def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
+def read(kubectl: list[str], namespace: str) -> Json:
     """Read nodes, our namespace, monitors, our pods, conflicts, the certificate and the webhook's registrations."""
-    everywhere = ("--all-namespaces", f"--field-selector=spec.schedulerName={scheduler}", "--output=json")
+    everywhere = ("--all-namespaces", f"--field-selector=spec.schedulerName={SCHEDULER}", "--output=json")
     conflicts = ("--all-namespaces", f"--field-selector=reason={CONFLICT}", "--output=json")
     webhook = COMPONENTS["webhook"]
     queries = {
@@ -132,8 +132,7 @@ def read(kubectl: list[str], namespace: str, scheduler: str) -> Json:
 
 def screen(asked: Json, now: datetime) -> str:
     """Return the whole text, each line cut to the width, but for those that name the remedy."""
-    kubectl, remedy, scheduler = asked["kubectl"], asked["remedy"], asked["scheduler_name"]
-    webhook = asked["injection"] == "webhook"
+    kubectl, remedy, webhook = asked["kubectl"], asked["remedy"], asked["injection"] == "webhook"
     context = next((word.removeprefix("--context=") for word in kubectl if word.startswith("--context=")), "")
     stands, lines = engine(asked["kind_cluster"], remedy) if asked["kind_cluster"] else (True, [])
     if not context:
@@ -143,13 +142,13 @@ def screen(asked: Json, now: datetime) -> str:
         ]
     elif stands:
         try:
-            found = read(kubectl, asked["namespace"], scheduler)
+            found = read(kubectl, asked["namespace"])
         except UnavailableError as error:
             variables = "kubectl_program" if str(error).startswith("cannot run") else "kubeconfig and kube_context"
             advice = remedy if asked["kind_cluster"] else f"check {variables}"
             lines += [f"Cluster      {context} does not answer: {advice}", f"{INDENT}{error}"]
         else:
-            lines += [f"Cluster      {context}", *cluster_lines(found, remedy, scheduler, now, webhook=webhook)]
+            lines += [f"Cluster      {context}", *cluster_lines(found, remedy, now, webhook=webhook)]
     return "\n".join(
         line if len(line) <= WIDTH or remedy in line else f"{line[: WIDTH - 1].rstrip()}…" for line in lines
     )
@@ -162,7 +161,6 @@ def main() -> None:
             "kind_cluster": {"type": "str", "default": ""},
             "kubectl": {"type": "list", "elements": "str", "required": True},
             "namespace": {"type": "str", "required": True},
-            "scheduler_name": {"type": "str", "default": "gpu-scheduler"},
             "injection": {"type": "str", "choices": ["webhook", "policy"], "default": "webhook"},
             "remedy": {"type": "str", "default": "make up"},
         },

@@ -195,11 +195,11 @@ def test_screen_stays_within_its_width_and_its_height() -> None:
         "certificate": b"",
         "registrations": 0,
     }
-    lines = list(status_lines.cluster_lines(found, REMEDY, "gpu-scheduler", NOW))
+    lines = list(status_lines.cluster_lines(found, REMEDY, NOW))
 
     assert lines[-1].startswith("… and 76 more: kubectl get pods --all-namespaces")
     assert len(lines) < 40
-    assert list(status_lines.cluster_lines({**found, "pods": []}, REMEDY, "gpu-scheduler", NOW))[-1] == (
+    assert list(status_lines.cluster_lines({**found, "pods": []}, REMEDY, NOW))[-1] == (
         "No pod has schedulerName gpu-scheduler."
     )
 
@@ -215,7 +215,7 @@ def test_a_policy_that_injects_needs_neither_webhook_nor_certificate() -> None:
         "certificate": b"",
         "registrations": 0,
     }
-    text = "\n".join(status_lines.cluster_lines(found, REMEDY, "gpu-scheduler", NOW, webhook=False))
+    text = "\n".join(status_lines.cluster_lines(found, REMEDY, NOW, webhook=False))
 
     assert "Injection    by the API server's own policy" in text
     assert "Certificate" not in text
@@ -244,7 +244,7 @@ def test_a_policy_that_injects_needs_neither_webhook_nor_certificate() -> None:
 )
 def test_what_is_missing_is_a_line_with_its_remedy(asked: Json, lines: list[str]) -> None:
     """A missing part is no error: the screen has a line with its remedy."""
-    given = {"namespace": "s", "injection": "webhook", "scheduler_name": "gpu-scheduler", "remedy": REMEDY, **asked}
+    given = {"namespace": "s", "injection": "webhook", "remedy": REMEDY, **asked}
 
     assert status.screen(given, NOW).splitlines() == lines
 

@@ -158,24 +158,23 @@ NODES = [
     {"name": "node1", "container": "c-worker", "address": "172.18.0.3", "pod_cidr": "10.244.1.0/24"},
     {"name": "node2", "container": "c-worker2", "address": "172.18.0.4", "pod_cidr": "10.244.2.0/24"},
 ]
-SUBNET = "10.244.0.0/16"
 SETTLED = "\n---\n".join(
     [
         network.configuration("10.244.1.0/24"),
         "10.244.2.0/24 via 172.18.0.4 dev eth0",
-        f"-P POSTROUTING ACCEPT\n-A {network.masquerade(SUBNET)}",
+        f"-P POSTROUTING ACCEPT\n-A {network.MASQUERADE}",
     ]
 )
 
 
 def test_settled_node_needs_nothing() -> None:
     """A node in the right state is not changed."""
-    assert network.steps(NODES[0], NODES, SUBNET, SETTLED) == []
+    assert network.steps(NODES[0], NODES, SETTLED) == []
 
 
 def test_new_node_gets_its_configuration_last() -> None:
     """The configuration makes a node ready, so routes and translation are set before it."""
-    steps = network.steps(NODES[0], NODES, SUBNET, "\n---\n\n---\n")
+    steps = network.steps(NODES[0], NODES, "\n---\n\n---\n")
 
     assert steps[0] == "ip route replace 10.244.2.0/24 via 172.18.0.4 proto static"
     assert steps[-1].endswith(network.CONFIGURATION)
@@ -185,6 +184,4 @@ def test_swapped_address_is_routed_anew() -> None:
     """After a restart with swapped addresses only the route is set again."""
     swapped = SETTLED.replace("172.18.0.4", "172.18.0.9")
 
-    assert network.steps(NODES[0], NODES, SUBNET, swapped) == [
-        "ip route replace 10.244.2.0/24 via 172.18.0.4 proto static"
-    ]
+    assert network.steps(NODES[0], NODES, swapped) == ["ip route replace 10.244.2.0/24 via 172.18.0.4 proto static"]

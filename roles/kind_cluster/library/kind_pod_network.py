@@ -44,14 +44,14 @@ options:
         description: The range of its pods.
         type: str
         required: true
-  pod_subnet:
-    description: The range of all pods.
-    type: str
-    default: 10.244.0.0/16
 author: gpu-scheduler
 """
 
 CONFIGURATION = "/etc/cni/net.d/10-pods.conflist"
+# The range of all pods, which is kind's own default.
+PODS = "10.244.0.0/16"
+# The rule for traffic that leaves the cluster, as iptables prints it.
+MASQUERADE = f"POSTROUTING -s {PODS} ! -d {PODS} -o eth0 -j MASQUERADE"
 
 # One call reads all three: the configuration, our routes (protocol static), the translation rules.
 OBSERVE = f"""
@@ -81,19 +81,14 @@ def configuration(pod_cidr: str) -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [ptp, portmap]})
 
 
-def masquerade(pod_subnet: str) -> str:
-    """Return the rule for traffic that leaves the cluster, as iptables prints it."""
-    return f"POSTROUTING -s {pod_subnet} ! -d {pod_subnet} -o eth0 -j MASQUERADE"
-
-
-def steps(node: Node, nodes: list[Node], pod_subnet: str, observed: str) -> list[str]:
+def steps(node: Node, nodes: list[Node], observed: str) -> list[str]:
     """Return the shell commands that change one node from the observed to the required state."""
     written, routes, rules = (part.strip() for part in observed.split("---"))
     present = {" ".join(line.split()[:3]) for line in routes.splitlines()}
     wanted = [f"{other['pod_cidr']} via {other['address']}" for other in nodes if other is not node]
     todo = [f"ip route replace {route} proto static" for route in wanted if route not in present]
-    if f"-A {masquerade(pod_subnet)}" not in rules.splitlines():
-        todo.append(f"iptables -t nat -A {masquerade(pod_subnet)}")
+    if f"-A {MASQUERADE}" not in rules.splitlines():
+        todo.append(f"iptables -t nat -A {MASQUERADE}")
     # Last, because the configuration makes the node ready.
     if written != configuration(node["pod_cidr"]):
         todo.append("mkdir -p /etc/cni/net.d")
@@ -110,9 +105,9 @@ def execute(container: str, script: str) -> str:
     return done.stdout
 
 
-def settle(node: Node, nodes: list[Node], pod_subnet: str, *, dry: bool) -> list[str]:
+def settle(node: Node, nodes: list[Node], *, dry: bool) -> list[str]:
     """Bring one node to the required state; return the commands for it."""
-    todo = steps(node, nodes, pod_subnet, execute(node["container"], OBSERVE))
+    todo = steps(node, nodes, execute(node["container"], OBSERVE))
     if todo and not dry:
         execute(node["container"], "\n".join(todo))
     return [f"{node['name']}: {step}" for step in todo]
@@ -123,17 +118,13 @@ def main() -> None:
     text = {"type": "str", "required": True}
     node: dict[str, Any] = {"name": text, "container": text, "address": text, "pod_cidr": text}
     module = AnsibleModule(
-        argument_spec={
-            "nodes": {"type": "list", "elements": "dict", "required": True, "options": node},
-            "pod_subnet": {"type": "str", "default": "10.244.0.0/16"},
-        },
+        argument_spec={"nodes": {"type": "list", "elements": "dict", "required": True, "options": node}},
         supports_check_mode=True,
     )
     nodes = module.params["nodes"]
     try:
         with ThreadPoolExecutor() as pool:
-            subnet, dry = module.params["pod_subnet"], module.check_mode
-            done = pool.map(lambda node: settle(node, nodes, subnet, dry=dry), nodes)
+            done = pool.map(lambda node: settle(node, nodes, dry=module.check_mode), nodes)
             todo = [step for steps_of_node in done for step in steps_of_node]
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         module.fail_json(msg=f"The pod network could not be set: {error}")

@@ -154,7 +154,7 @@ def _connect_pods() -> None:
 
     nodes = eventually("a range of addresses for each node", with_ranges, 60, 1)
     for node in nodes:
-        network.settle(node, nodes, "10.244.0.0/16", dry=False)
+        network.settle(node, nodes, dry=False)
 
 
 def _gateway() -> str:
