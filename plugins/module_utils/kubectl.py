@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -37,6 +38,11 @@ def few(words: list[str]) -> str:
     """Return the first words, and how many more there are."""
     more = len(words) - MOST_NAMED
     return ", ".join(words[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def without_advice(complaints: list[str]) -> Iterator[str]:
+    """Return what stands before kubectl's advice, which follows an empty line."""
+    return takewhile(str.strip, complaints)
 
 
 def plural(kind: str) -> str:
@@ -122,16 +128,14 @@ class Cluster:
             raise self.failure(f"the API server gave no answer within {self._timeout} s") from None
         except OSError as error:
             raise self.failure(f"cannot run {self._kubectl[0]}: {error.strerror}") from error
-        # Advice follows an empty line.
-        lines = done.stderr.strip().partition("\n\n")[0].splitlines()
-        complaints = [line for line in lines if not ASIDE.match(line)]
-        return done.stdout, (complaints or ["kubectl failed"]) if done.returncode else []
+        complaints = "\n".join(line for line in done.stderr.splitlines() if not ASIDE.match(line)).strip()
+        return done.stdout, (complaints or "kubectl failed").splitlines() if done.returncode else []
 
     def run(self, *words: str, text: str = "") -> str:
         """Return kubectl's output; raise ClusterError where it fails."""
         output, complaints = self.call(words, text)
         if complaints:
-            raise self.failure(" ".join(complaints))
+            raise self.failure(" ".join(without_advice(complaints)))
         return output
 
     def run_all(self, words: Iterable[str], bodies: list[Json], spared: str = NOTHING) -> Iterator[str]:
@@ -144,7 +148,7 @@ class Cluster:
         texts = [json.dumps({"apiVersion": "v1", "kind": "List", "items": part}) for part in parts]
         with ThreadPoolExecutor(PARALLEL) as pool:
             for output, complaints in pool.map(lambda text: self.call(words, text), texts):
-                faults = [line for line in complaints if not re.search(spared, line)]
+                faults = [line for line in without_advice(complaints) if not re.search(spared, line)]
                 if faults:
                     raise self.failure(" ".join(faults))
                 yield output

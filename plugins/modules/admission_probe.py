@@ -148,9 +148,10 @@ def ask_with(kubectl: list[str]) -> Callable[[Json], Answer]:
     def ask(pod: Json) -> Answer:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
         try:
-            return Answer(json.loads(cluster.run("create", "--raw", path, "--filename=-", text=json.dumps(pod))))
+            output, complaints = cluster.call(("create", "--raw", path, "--filename=-"), json.dumps(pod))
         except ClusterError as error:
-            return Answer({}, " ".join(str(error).split()))
+            return Answer({}, str(error))
+        return Answer({}, " ".join(" ".join(complaints).split())) if complaints else Answer(json.loads(output))
 
     return ask
 

@@ -120,17 +120,16 @@ def test_last_answer_is_reported(answer: Any) -> None:
 
 
 def test_each_answer_has_a_connection_of_its_own(tmp_path: Path) -> None:
-    """Every question is a process of kubectl, and a dry run; warnings are not part of a refusal."""
+    """Every question is a process of kubectl, and a dry run; a refusal is whole, and warnings are no part of it."""
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text(
-        f'#!/bin/sh\necho "$$ $*" >> {tmp_path}/calls\necho "Warning: x" >&2\necho "Error: no" >&2\nexit 1\n'
-    )
+    said = "Warning: x\\nError: no:\\n\\n  because\\n"
+    kubectl.write_text(f'#!/bin/sh\necho "$$ $*" >> {tmp_path}/calls\nprintf "{said}" >&2\nexit 1\n')
     kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
     ask = module.ask_with([str(kubectl), "--context=a"])
 
     answers = [ask(POD) for _ in range(2)]
 
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert [answer.refusal for answer in answers] == ["Error: no", "Error: no"]
+    assert [answer.refusal for answer in answers] == ["Error: no: because"] * 2
     assert len({call.split()[0] for call in calls}) == 2
     assert all("--context=a create --raw /api/v1/namespaces/system/pods?dryRun=All" in call for call in calls)
