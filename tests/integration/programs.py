@@ -104,8 +104,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Show with a failed test which programs run, which have ended, and their last lines."""
     report = yield
     if report.failed:
+        # A test that has killed a program itself may have removed its folder.
         report.sections += [
-            (f"program {each}", "\n".join(each.output().splitlines()[-LAST_LINES:])) for each in _started
+            (f"program {each}", "\n".join(each.output().splitlines()[-LAST_LINES:]))
+            for each in _started
+            if each.log.exists()
         ]
     return report
 
