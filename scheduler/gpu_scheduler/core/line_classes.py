@@ -135,9 +135,9 @@ class LineClass:
                     self._reopened.pop(index, None)
                 elif asked is not None and (asked[0] > room[0] or asked[1] > room[1]):
                     self._over[index] = None
-                elif asked is not None and (slot := self._line.map.get(index)) is not None:
+                elif asked is not None:
                     kept.append(index)
-                    yield slot
+                    yield self._line.map[index]
         finally:
             open_[:passed] = kept
 
@@ -240,10 +240,9 @@ class LineClass:
 
     def _check(self, index: int, asks: Asks) -> tuple[int, int] | None:
         """Check the line and keep what was found."""
-        slot = self._line.map.get(index)
-        asked = None if slot is None else asks(slot)
-        if slot is not None:
-            self._checked.setdefault(slot.node, []).append(index)
+        slot = self._line.map[index]
+        asked = asks(slot)
+        self._checked.setdefault(slot.node, []).append(index)
         if asked is not None:
             self._asked[index] = asked
             self._newly_fits |= index in self._reopened

@@ -288,6 +288,42 @@ def test_a_change_that_cures_nothing_requeues_nobody() -> None:
     assert state.cluster.pop_events() == frozenset()
 
 
+def test_a_change_of_a_node_whose_line_another_pod_claims_requeues_nobody() -> None:
+    """The map calls the node by its alias. The end of the claim requeues them."""
+    state = ClusterState(having("n0", *(40960,) * 2, alias="gpus"))
+    for device in (0, 1):
+        job = Owner("Job", f"gpus-{device}")
+        state.ledger.apply(running(f"gpus-{device}-0", "n0", f"0=n0:{device}", owner=job))
+    given = replica("a", "0=gpus:0\n1=gpus:1")
+    wait = state.wait(given)
+    claim = replica("b", "0=gpus:0\n1=gpus:1", annotations={"agentaflow.gpu/index": "0"})
+    state.ledger.apply(claim)
+    state.apply_nodes(having("n0", *(40960,) * 2, alias="gpus", labels={"zone": "a"}))
+
+    assert not state.cluster.pop_events() & wait.cured_by
+    assert state.ledger.forget(claim.ref.uid) & wait.cured_by
+
+
+def test_a_line_that_fitted_stays_open_when_its_node_changes() -> None:
+    """The pod that got it was not bound: the next one gets it."""
+    state, given = crowded(8)
+    free(state, "n0:3")
+    assert isinstance(decide(given, state.cluster), Bind)
+    state.apply_nodes(having("n0", *(40960,) * 8, labels={"zone": "a"}))
+
+    assert isinstance(decide(named(given, "b"), state.cluster), Bind)
+
+
+def test_lines_beyond_the_bound_are_requeued_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One change may open more lines than are checked at once (P1)."""
+    monkeypatch.setattr(line_classes, "MAX_EVENT_CHECKS", 1)
+    state, given = crowded(16)
+    wait = state.wait(given)
+    state.apply_nodes(having("n1", *(40960,) * 8, labels={"zone": "a"}))
+
+    assert state.cluster.pop_events() & wait.cured_by
+
+
 def test_one_decision_checks_a_bounded_number_of_lines() -> None:
     """The pod is requeued until all lines are checked, and gets the only one that fits (P1)."""
     state, given = crowded(100)
@@ -313,6 +349,16 @@ def test_pods_whose_class_is_dropped_are_requeued(monkeypatch: pytest.MonkeyPatc
     assert not state.cluster.pop_events() & other.cured_by
 
 
+def test_a_class_for_which_no_pod_waits_is_dropped_without_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is to be requeued."""
+    monkeypatch.setattr(line_classes, "MAX_CLASSES", 1)
+    state, given = crowded(8)
+    state.wait(given)
+    state.wait(named(replica("b", "0=n0:0"), "b"))
+
+    assert not any(isinstance(each, ClassChanged) for each in state.cluster.pop_events())
+
+
 def test_classes_of_deleted_pods_are_not_asked() -> None:
     """No pod keeps the event, so a change costs nothing for them."""
     state, given = crowded(8)
@@ -336,6 +382,16 @@ def test_a_pod_waits_for_its_namespaces_limit() -> None:
     assert decide(named(given, "b"), cluster) == replace(wait, pod=named(given, "b").ref)
     assert state.ledger.forget("uid-of-default/other-0") & wait.cured_by
     assert isinstance(decide(given, cluster), Bind)
+
+
+def test_a_line_that_was_over_the_limit_fits_when_the_limit_is_raised() -> None:
+    """No node changes."""
+    cluster = ClusterState(having("n0", *(40960,) * 8)).cluster
+    given = replica("a", "0=n0:0,1,2\n1=n0:3,4")
+    wait = decide(given, cluster.limited(NamespaceLimits({"default": Limit(1)})))
+
+    assert isinstance(wait, Wait)
+    assert isinstance(decide(given, cluster.limited(NamespaceLimits({"default": Limit(2)}))), Bind)
 
 
 def test_a_line_fits_when_a_driver_publishes_its_gpus() -> None:

@@ -136,6 +136,10 @@ class PlacementMap:
         position = bisect_left(self.indices, index)
         return self._slot(position) if position < len(self.indices) and self.indices[position] == index else None
 
+    def __getitem__(self, index: int) -> Slot:
+        """Return the line of pod `index`, which the map must have."""
+        return self._slot(bisect_left(self.indices, index))
+
     def _slot(self, position: int) -> Slot:
         line = self._text[self._starts[position] : self._starts[position + 1] - 1]
         node, _, ids = line.partition("=")[2].partition(":")
