@@ -1,4 +1,4 @@
-"""The verb as a process: exit codes, files and folders."""
+"""The verb as it is typed: exit codes, files and folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit_tests.cli.lint.manifests import pod, stateful_set, template
-from unit_tests.cli.test_commands import run
+from unit_tests.cli.test_commands import typed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def test_the_exit_code_says_whether_the_text_is_right(words: tuple[str, ...], co
     for name, text in TEXTS.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
 
-    done = run("lint", *(each if each.startswith("--") else str(tmp_path / each) for each in words), HOME="/nowhere")
+    done = typed("lint", *(each if each.startswith("--") else str(tmp_path / each) for each in words), HOME="/nowhere")
 
     assert done.returncode == code, done
     assert (done.stdout == "") == (words[-1] == "right.yaml")
@@ -44,11 +44,11 @@ def test_the_exit_code_says_whether_the_text_is_right(words: tuple[str, ...], co
 
 def test_a_file_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     """Nothing is checked then."""
-    done = run("lint", str(tmp_path / "none.yaml"))
+    done = typed("lint", str(tmp_path / "none.yaml"))
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"cannot read {tmp_path}/none.yaml: No such file or directory; name a file")
-    assert run("lint", "-", "-").stderr.startswith('cannot read standard input twice; name "-" once')
+    assert typed("lint", "-", "-").stderr.startswith('cannot read standard input twice; name "-" once')
 
 
 def test_all_files_are_checked_together(tmp_path: Path) -> None:
@@ -57,4 +57,4 @@ def test_all_files_are_checked_together(tmp_path: Path) -> None:
         text = stateful_set("0=node1:0\n", name=name)
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
 
-    assert "cannot give GPU 0 of node1 to two workloads" in run("lint", str(tmp_path)).stdout
+    assert "cannot give GPU 0 of node1 to two workloads" in typed("lint", str(tmp_path)).stdout
