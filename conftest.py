@@ -42,8 +42,7 @@ NEEDS_FLAG: Final = (
 )
 
 # Enough examples to find edge cases, few enough for a fast suite unit. The gate repeats its examples, so that a failure
-# is caused by the change. `search` uses new examples each time; suite soak runs it and prints the seed. `few` is for
-# coverage, which makes each example three to six times as slow.
+# is caused by the change. `search` uses new examples each time; suite soak runs it and prints the seed.
 settings.register_profile(
     "gate",
     max_examples=60,
@@ -56,7 +55,6 @@ settings.register_profile(
 settings.register_profile(
     "search", settings.get_profile("gate"), max_examples=400, stateful_step_count=60, derandomize=False
 )
-settings.register_profile("few", settings.get_profile("gate"), max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 

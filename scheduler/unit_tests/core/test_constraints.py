@@ -64,6 +64,8 @@ MATCHES = {
         False,
     ),
     "an empty term matches no node": (NodeSelectorTerm(), False),
+    "a label that is no number": (NodeSelectorTerm((NodeSelectorRequirement("zone", "Gt", ("1",)),)), False),
+    "an unknown operator": (NodeSelectorTerm((NodeSelectorRequirement("zone", "Near", ("a",)),)), False),
 }
 
 

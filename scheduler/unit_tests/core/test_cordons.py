@@ -15,7 +15,7 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.pod import Pod
 from tests.messages import text_of
 from unit_tests.core.asking import ClusterState, asking, having, words
-from unit_tests.core.build import node, pod, running
+from unit_tests.core.build import decided, node, nodes, pod, running
 
 GPU_0, GPU_1, GPU_9 = (f"GPU-{number}0000000-0000-0000-0000-000000000000" for number in (0, 1, 9))
 MIG_A, MIG_B = (f"MIG-{half}0000000-0000-0000-0000-000000000000" for half in "ab")
@@ -162,6 +162,13 @@ def test_strategies_obey_cordons(  # noqa: PLR0913, PLR0917 - a row
 
     got = decision.placement.value if isinstance(decision, Bind) else decision.reason
     assert got == found
+
+
+def test_a_gpu_beside_a_cordoned_one_is_given() -> None:
+    """The pod's line names it."""
+    known = nodes(node(cordons=(cordon("1"),)))
+
+    assert isinstance(decided(pod("train-0", "0=node1:0"), known=known), Bind)
 
 
 def test_the_end_of_a_cordon_requeues() -> None:

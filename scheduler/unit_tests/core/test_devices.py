@@ -70,6 +70,17 @@ def test_a_limit_on_a_node_with_a_plugin_names_no_devices() -> None:
     assert devices.drop(plugged) == {QuotaChanged("default")}
 
 
+def test_entries_tell_parts_of_a_gpu_and_numbers_of_devices() -> None:
+    """Two pods have MIG devices of one GPU; of two with devices of a plugin one has ended."""
+    split = dict(table(holder("a", MIG_1A), holder("b", MIG_1B), inventory=FULL).entries())
+    ended = holder("c", "0,1", limit=2)
+    plugged = table(ended, holder("d", "0", limit=1), plugin=4)
+    plugged.drop(ended)
+
+    assert [split["slices", "node1", "1", f"uid-{name}"] for name in "ab"] == [{MIG_1A}, {MIG_1B}]
+    assert dict(plugged.entries())["namespace", "default"] == 1
+
+
 A, B = holder("a", "0", index=0), holder("b", "0", index=1)
 
 

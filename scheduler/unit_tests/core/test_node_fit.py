@@ -66,6 +66,9 @@ DEVICES: dict[str, Row] = {
     "an observer may have a busy device": row(
         having("node1", 1, readings={0: DeviceReading(1, 100)}), "0", observer="true", memory=1
     ),
+    "less memory than an observer asks for": row(
+        having("node1", 8192, 1), "InsufficientGpuMemory", observer="true", memory=2, count=2
+    ),
     "enough memory": row(having("node1", 8192), "0", memory=8192),
     "more memory than enough devices have": row(having("node1", 9000, 1), "InsufficientGpuMemory", count=2, memory=2),
     "no memory of a device of unknown size": row(having("node1", None, readings={0: DeviceReading(used=7)}), "0"),

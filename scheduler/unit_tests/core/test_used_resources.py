@@ -64,6 +64,17 @@ def test_the_first_user_of_a_plugin_is_named() -> None:
     assert used.plugin_user("node2") is None
 
 
+def test_a_port_is_in_use_until_its_last_pod_ends() -> None:
+    """Two pods have it on different addresses."""
+    used = UsedResources()
+    for name in "ab":
+        used.put(foreign_pod(name, ports=(f"TCP 10.0.0.{ord(name)} 80",)))
+    used.drop("uid-a")
+
+    assert [key for key, _ in used.entries() if key[0] == "ports"] == [("ports", "node1", ("TCP", 80))]  # type: ignore[index]
+    assert used.port_holder("node1", port("TCP 80")) == (PodRef("other", "b", "uid-b"), port("TCP 10.0.0.98 80"))
+
+
 NAMES = st.sampled_from("abcd")
 NODES = ("node1", "node2")
 RESOURCES = ("cpu", "memory", GPU)

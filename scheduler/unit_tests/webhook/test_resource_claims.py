@@ -61,6 +61,10 @@ RESOURCES: dict[str, tuple[Object, Object]] = {
         {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}},
         {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}, "claims": [ENTRY]},
     ),
+    "a claim of its own stays": (
+        {"resources": {"claims": [{"name": "own"}]}},
+        {"claims": [{"name": "own"}, ENTRY]},
+    ),
     "the claim itself": ({"resources": {"claims": [ENTRY]}}, {"claims": [ENTRY]}),
 }
 
