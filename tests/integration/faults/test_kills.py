@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tests.integration.faults.proxy import FaultProxy, Seen
 
 Kind = tuple[str, str]
-STEP: Final = int(os.environ.get("SWEEP_STEP", "3"))
-"""Take every third call of a start, and every other write in each test; suite sweeps takes every call."""
+STEP: Final = int(os.environ.get("SWEEP_STEP", "5"))
+"""Take every fifth call of a start, and every other write in each test; suite sweeps takes every call."""
 BINDS: Final = "/binding"
 MAKES_LEASE: Final[Kind] = ("POST", rf"^{LEASE.rpartition('/')[0]}(\?|$)")
 _numbers = itertools.count(1)
