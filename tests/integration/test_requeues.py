@@ -1,4 +1,4 @@
-"""A cluster event requeues only the pods that it may let run, among thousands that wait.
+"""A cluster event requeues only the pods that it may let run, among hundreds that wait.
 
 Back-off and resync are ten minutes: a pod that the event itself does not requeue is not bound within the test.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.integration.remedies import Remedy
     from tests.objects import Object
 
-WAITING_PODS: Final = int(os.environ.get("CROWD", "2000"))
+WAITING_PODS: Final = int(os.environ.get("CROWD", "500"))
 """How many pods wait. Suite sweeps sets CROWD to 10,000."""
 LONG: Final[dict[str, str]] = {"POD_INITIAL_BACKOFF": "10m", "POD_MAX_BACKOFF": "10m", "POD_RESYNC": "10m"}
 CASES: Final = (

@@ -1,4 +1,4 @@
-"""Builds thousands of waiting pods with different reasons, for the tests of requeueing."""
+"""Builds many waiting pods with different reasons, for the tests of requeueing."""
 
 from __future__ import annotations
 
