@@ -68,7 +68,10 @@ def test_existing_inventory_touches_nothing_of_this_host(
 
 
 @pytest.mark.promise("down-1", "down-4")
-@pytest.mark.parametrize("options", [(), ("--check",)], ids=["", "in check mode"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), id=""), pytest.param(("--check",), id="in check mode", marks=pytest.mark.plays)],
+)
 def test_kind_inventory_removes_its_own_cluster_alone(host: Host, options: tuple[str, ...]) -> None:
     """Of two clusters one is removed, of five contexts one.
 
@@ -118,7 +121,13 @@ def test_network_that_was_there_before_stays(host: Host) -> None:
     ("playbook", "made_by", "reported"),
     [
         pytest.param((DESTROY,), ELSEWHERE, f"It was made by {ELSEWHERE}", id="down, made by another checkout"),
-        pytest.param((DESTROY,), "", f"kind delete cluster --name {NAME}", id="down, made by hand"),
+        pytest.param(
+            (DESTROY,),
+            "",
+            f"kind delete cluster --name {NAME}",
+            id="down, made by hand",
+            marks=pytest.mark.plays,
+        ),
         pytest.param(UP, ELSEWHERE, f"It was made by {ELSEWHERE}", id="up, made by another checkout"),
     ],
 )
@@ -164,6 +173,7 @@ esac
 """
 
 
+@pytest.mark.plays
 def test_check_mode_of_a_rollback_says_that_nothing_was_deleted(host: Host, tmp_path: Path) -> None:
     """It names what would be deleted, and does not say that nothing hinders the older version."""
     kubectl = tmp_path / "kubectl"
