@@ -19,7 +19,7 @@ from gpu_scheduler.core.namespace_limits import Limit, NamespaceLimits
 from gpu_scheduler.core.nodes import generations
 from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.inventory import DeviceReading, Health, counted
-from gpu_scheduler.core.pods.constraints import SchedulingConstraints, Taint
+from gpu_scheduler.core.pods.constraints import NodeSelectorRequirement, NodeSelectorTerm, SchedulingConstraints, Taint
 from gpu_scheduler.core.pods.pod import ForeignPod, HostPort, Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
@@ -407,3 +407,14 @@ def test_a_line_fits_when_a_driver_publishes_its_gpus() -> None:
 
     assert run.cluster.pop_events() & wait.cured_by
     assert isinstance(run.decide(given.ref.uid), Bind)
+
+
+def test_lines_whose_node_the_pods_volume_does_not_reach_are_passed_over() -> None:
+    """Their node is looked at once, and the pod gets the next line."""
+    state = ClusterState(having("n0"), having("n1"), having("n2", labels={"zone": "a"}))
+    reached = NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("a",)),))
+    state.volumes.claim_applied(VolumeClaim("default", "data", volume="pv-1"))
+    state.volumes.volume_applied(Volume("pv-1", (reached,)))
+    given = replica("a", "0=n0:0\n1=n1:0\n2=n1:1\n3=n2:0", claims=("data",))
+
+    assert state.where(given) == "n2:0"
