@@ -1,4 +1,4 @@
-"""Process-wide state of the shipped code that a simulation controls: the log, random numbers, and turns of an audit."""
+"""Process-wide state of the shipped code that a simulation controls: log, random numbers, and turns of long work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from gpu_scheduler.scheduler import audit
+from gpu_scheduler.kube import turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,15 +41,15 @@ class ErrorCapture(logging.Handler):
 
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
-    """Seed the random numbers of the shipped code, and let an audit give way always, not as processor time goes by.
+    """Seed the random numbers of the shipped code, and let long work give way always, not as processor time goes by.
 
     The previous state is restored at the end.
     """
-    before, turn = random.getstate(), audit.TURN
+    before, turn = random.getstate(), turns.TURN
     random.seed(f"{seed}/payload")
-    audit.TURN = 0.0
+    turns.TURN = 0.0
     try:
         yield
     finally:
         random.setstate(before)
-        audit.TURN = turn
+        turns.TURN = turn

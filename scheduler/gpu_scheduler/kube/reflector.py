@@ -21,12 +21,14 @@ from gpu_scheduler.kube.lists import GONE, pages
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.meta import Bookmark, Identified, ObjectList, Status, WatchEvent
 from gpu_scheduler.kube.resource import ExpiredError, ReflectorTimings, RefusedError
+from gpu_scheduler.kube.turns import in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.resource import EventHandler, Resource
+    from gpu_scheduler.kube.turns import ApplyingLists
 
 T = TypeVar("T")
 
@@ -51,8 +53,12 @@ class Reflector(Generic[T]):
         timings: ReflectorTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         large: asyncio.Lock | None = None,
+        lists: ApplyingLists | None = None,
     ) -> None:
-        """No request is sent before `run`. Reflectors with the same `large` read objects of megabytes one at a time."""
+        """No request is sent before `run`. Reflectors with the same `large` read objects of megabytes one at a time.
+
+        With `lists`, the changes that a list shows are applied in turns; without it, all in one step.
+        """
         self._api = api
         self._resource = resource
         selectors = {"fieldSelector": resource.field_selector, "labelSelector": resource.label_selector}
@@ -61,6 +67,7 @@ class Reflector(Generic[T]):
         self._timings = timings or ReflectorTimings()
         self._clock = clock
         self._large = large or asyncio.Lock()
+        self._lists = lists
         self._known: dict[str, T] = {}
         self._undelivered: dict[str, tuple[Callable[[T], None], T]] = {}
         """By key: the calls of the handler that failed, each the last one for its object."""
@@ -183,20 +190,37 @@ class Reflector(Generic[T]):
             log.info("Listed", extra=self._resource.log_fields(objects=len(found), version=version))
 
     async def _settle(self, found: dict[str, T], version: str | None, number: int) -> None:
-        """Apply `found` as one difference: deletions first, so that their holds are released."""
-        known, self._known, self._version, self._denied = self._known, found, version, version is None
-        for key, value in known.items():
-            if key not in found:
-                self._deliver(key, self._handler.forgotten, value)
-        for key, value in found.items():
-            if known.get(key) is not value or key in self._undelivered:
-                self._deliver(key, self._handler.applied, value)
+        """Apply `found` as one difference.
+
+        Others run meanwhile. Those that must not see a part of the difference wait for its end, see ApplyingLists.
+        """
+        known, self._known, self._denied = self._known, found, version is None
+        changes = self._difference(known, found)
+        if self._lists is None:
+            for change in changes:
+                self._deliver(*change)
+        else:
+            with self._lists:
+                async for change in in_turns(changes):
+                    self._deliver(*change)
+        self._version = version
         self._finished_lists = number
         self.synced.set()
         async with self._listed:
             self._listed.notify_all()
 
-    async def _read_pages(self, found: dict[str, T], level: int, take: Callable[[dict[str, T]], None] | None) -> str:
+    def _difference(self, known: dict[str, T], found: dict[str, T]) -> Iterator[tuple[str, Callable[[T], None], T]]:
+        """Yield the calls of the handler: first those for deleted objects, so that their holds are released."""
+        for key, value in known.items():
+            if key not in found:
+                yield key, self._handler.forgotten, value
+        for key, value in found.items():
+            if known.get(key) is not value or key in self._undelivered:
+                yield key, self._handler.applied, value
+
+    async def _read_pages(
+        self, found: dict[str, T], level: int, take: Callable[[dict[str, T]], Coroutine[None, None, None]] | None
+    ) -> str:
         """Read all pages into `found`, and return the version of the list.
 
         Objects whose version is at most `level` are known from the watch: keep the known value. `take` receives each
@@ -206,24 +230,24 @@ class Reflector(Generic[T]):
         async with aclosing(pages(self._api, self._resource.path, self._which, self._large)) as read:
             async for page in read:
                 self._last_response = self._clock()
-                fresh = self._read_page(page, level)
+                fresh = await self._read_page(page, level)
                 found |= fresh
                 if take is not None:
-                    take(fresh)
+                    await take(fresh)
                 version = page.metadata.resource_version or ""
                 del page  # its bytes must be released before the next page is received
         return version
 
-    def _read_page(self, page: ObjectList, level: int) -> dict[str, T]:
+    async def _read_page(self, page: ObjectList, level: int) -> dict[str, T]:
         fresh: dict[str, T] = {}
-        for raw in page.items or ():
+        async for raw in in_turns(page.items or ()):
             if not self._is_known(fresh, raw, level):
                 self._read_into(fresh, raw)
         return fresh
 
-    def _apply(self, fresh: dict[str, T]) -> None:
+    async def _apply(self, fresh: dict[str, T]) -> None:
         self._known |= fresh
-        for key, value in fresh.items():
+        async for key, value in in_turns(fresh.items()):
             self._deliver(key, self._handler.applied, value)
 
     def _is_known(self, found: dict[str, T], raw: msgspec.Raw, level: int) -> bool:

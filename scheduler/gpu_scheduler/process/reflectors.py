@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.objects.meta import Identity
     from gpu_scheduler.kube.resource import EventHandler, Resource
+    from gpu_scheduler.kube.turns import ApplyingLists
 
 T = TypeVar("T")
 
@@ -29,19 +30,35 @@ FIRST_LIST_WAIT = 1.0
 class Reflectors:
     """One reflector per resource, by the resource's name."""
 
-    def __init__(self, api: ApiClient, idle_limit: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """No request is sent before `parts` run. A watch without data for `idle_limit` seconds is reopened."""
+    def __init__(
+        self,
+        api: ApiClient,
+        idle_limit: float,
+        clock: Callable[[], float] = time.monotonic,
+        lists: ApplyingLists | None = None,
+    ) -> None:
+        """No request is sent before `parts` run. A watch without data for `idle_limit` seconds is reopened.
+
+        For `lists` see Reflector.
+        """
         self._limit = STALE_FACTOR * idle_limit
         self._timings = ReflectorTimings(idle_limit=idle_limit)
         self._api = api
         self._clock = clock
         self._large = asyncio.Lock()
+        self._lists = lists
         self._all: dict[str, Reflector[Any]] = {}
 
     def watch(self, resource: Resource[T], handler: EventHandler[T]) -> None:
         """Keep `handler` up to date with this resource."""
         self._all[resource.name] = Reflector(
-            self._api, resource, handler, timings=self._timings, clock=self._clock, large=self._large
+            self._api,
+            resource,
+            handler,
+            timings=self._timings,
+            clock=self._clock,
+            large=self._large,
+            lists=self._lists,
         )
 
     def parts(self, after: asyncio.Event | None = None) -> dict[str, Coroutine[Any, Any, None]]:

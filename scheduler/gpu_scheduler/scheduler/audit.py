@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from gpu_scheduler.kube.turns import in_turns
 from gpu_scheduler.scheduler.status_writer import conflict_notice, moved_notice
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from gpu_scheduler.core.ledger.conflicts import Conflict
     from gpu_scheduler.core.ledger.hold import Hold
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
     from gpu_scheduler.scheduler.ports import EventRecorder, RepairMetrics
 
-    LedgerSteps = Callable[[], tuple[Ledger, list[Callable[[], object]]]]
-
-T = TypeVar("T")
-
-TURN = 0.005
-"""Seconds of processor time after which other tasks run."""
+    LedgerSteps = Callable[[], tuple[Ledger, Iterable[Callable[[], object]]]]
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +46,13 @@ class LedgerAudit:
         self._moved: dict[str, tuple[MovedGpu, ...]] = {}
         """By uid: what was reported of pods whose GPUs have moved."""
 
-    async def run(self, now: float, ledger: Ledger, ledger_steps: LedgerSteps) -> Ledger:
+    async def run(
+        self, now: float, ledger: Ledger, ledger_steps: LedgerSteps, lists_ended: Callable[[], Awaitable[None]]
+    ) -> Ledger:
         """Run the checks that are due. Return the ledger to use from now on.
 
-        Other tasks run meanwhile, so that a large cluster or many contended nodes hold up nobody.
+        Other tasks run meanwhile, so that a large cluster or many contended nodes hold up nobody. `lists_ended` waits
+        until no list is being applied: in the middle of one, a GPU may look as if two pods had it.
         """
         if now >= self._rebuild_due:
             self._rebuild_due = now + self._rebuild
@@ -63,8 +61,9 @@ class LedgerAudit:
                 return self._repair(ledger, ledger_steps)
         if now >= self._due:
             self._due = now + self._interval
-            async for _ in _in_turns(ledger.check_nodes()):
+            async for _ in in_turns(ledger.check_nodes()):
                 pass
+            await lists_ended()
             self._report_conflicts(ledger)
             self._report_moved(ledger)
         return ledger
@@ -101,21 +100,13 @@ class LedgerAudit:
 
 async def _is_right(ledger: Ledger, ledger_steps: LedgerSteps) -> bool:
     """Whether the ledger of this moment is that of the objects. Other tasks may change both meanwhile."""
-    entries = dict(ledger.entries())
+    present = ledger.entries()
     rebuilt, steps = ledger_steps()
-    async for step in _in_turns(steps):
+    await asyncio.sleep(0)  # the copies of this moment take as long as a turn
+    entries = {key: value async for key, value in in_turns(present)}
+    async for step in in_turns(steps):
         step()
     right = True
-    async for key, value in _in_turns(rebuilt.entries()):
+    async for key, value in in_turns(rebuilt.entries()):
         right = entries.pop(key, None) == value and right
     return right and not entries
-
-
-async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items. After each TURN other tasks run."""
-    began = time.thread_time()
-    for item in items:
-        yield item
-        if time.thread_time() - began >= TURN:
-            await asyncio.sleep(0)
-            began = time.thread_time()

@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.cluster import Cluster
@@ -27,7 +28,7 @@ from gpu_scheduler.kube.resource import EventHandlerFuncs
 from gpu_scheduler.scheduler.ports import InputKind, NoJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpu_scheduler.core.claim_allocation import ClaimAllocation
     from gpu_scheduler.core.cluster_events import ClusterEvent
@@ -100,17 +101,18 @@ class ClusterCache:
             step()
         return ledger
 
-    def ledger_steps(self, states: PodStates) -> tuple[Ledger, list[Callable[[], object]]]:
+    def ledger_steps(self, states: PodStates) -> tuple[Ledger, Iterator[Callable[[], object]]]:
         """Return an empty ledger, and the steps that make it the ledger of this moment, also if they run later."""
         ledger = Ledger(self.cluster.policy)
-        return ledger, [
-            *(partial(ledger.apply_node, node) for node in self.cluster.nodes),
-            *(partial(ledger.apply_foreign_pod, foreign_pod) for foreign_pod in self._foreign_pods.values()),
-            *(partial(ledger.apply_claim, uid, holds) for uid, holds in self._allocated_claims),
-            *(partial(ledger.apply, state.pod) for state in states.values()),
-            *(partial(ledger.nominate, uid, (workload, index)) for uid, workload, index in states.nominated()),
-            *(partial(ledger.assume, pod, placement) for pod, placement in states.assumed()),
-        ]
+        pods = [state.pod for state in states.values()]
+        return ledger, chain(
+            (partial(ledger.apply_node, node) for node in tuple(self.cluster.nodes)),
+            (partial(ledger.apply_foreign_pod, foreign_pod) for foreign_pod in tuple(self._foreign_pods.values())),
+            (partial(ledger.apply_claim, uid, holds) for uid, holds in tuple(self._allocated_claims)),
+            (partial(ledger.apply, pod) for pod in pods),
+            (partial(ledger.nominate, uid, (workload, index)) for uid, workload, index in tuple(states.nominated())),
+            (partial(ledger.assume, pod, placement) for pod, placement in tuple(states.assumed())),
+        )
 
     def replace(self, ledger: Ledger) -> None:
         """Use `ledger` for all decisions from now on."""

@@ -20,6 +20,7 @@ from gpu_scheduler.core.decision import Bind, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 from gpu_scheduler.kube.resource import EventHandlerFuncs
+from gpu_scheduler.kube.turns import ApplyingLists
 from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.binding_cycle import BINDERS, BindingCycle
 from gpu_scheduler.scheduler.cluster_cache import ClusterCache
@@ -105,6 +106,8 @@ class Scheduler:
             binders=binders,
         )
 
+        self.lists = ApplyingLists()
+        """Nothing is decided while the watches apply one."""
         self.cordon_confirmer = CordonConfirmer(self.pod_states)
         self._poll_watches = poll_watches
         self._stopping = False
@@ -153,6 +156,7 @@ class Scheduler:
             await self._run_audit(began)
             if not has_slot:
                 continue
+            await self.lists.ended()
             uid = None if self._stopping else self.queue.pop(began)
             if uid is None:
                 self._binding_cycle.return_slot()
@@ -336,7 +340,9 @@ class Scheduler:
         try:
             self.cache.expire_monitors()
             self.cache.end_cordons()
-            ledger = await self._audit.run(now, self.ledger, lambda: self.cache.ledger_steps(self.pod_states))
+            ledger = await self._audit.run(
+                now, self.ledger, lambda: self.cache.ledger_steps(self.pod_states), self.lists.ended
+            )
         except Exception:
             log.exception("The audit failed with an internal error")
             return

@@ -40,7 +40,7 @@ T = TypeVar("T")
 LEASE_PAUSE = 0.5
 # Seconds for which events of other schedulers' pods may wait. We do not control their rate, and an event that is read
 # alone costs several times as much as one among many. A pod that waits for the room of such a pod is requeued later by
-# this time at most. Before a decision, all events that wait are read.
+# this time at most. Before a decision, the events that wait are read, and applied as far as one turn lasts.
 FOREIGN_POD_PAUSE = 0.1
 
 
@@ -62,7 +62,7 @@ class Watches(Reflectors):
 
         A resource that `denied` says to leave out is not watched, and counts as empty.
         """
-        super().__init__(api, settings.watch_idle_limit, clock)
+        super().__init__(api, settings.watch_idle_limit, clock, scheduler.lists)
         self._journal = journal
         denied = denied or {}
         self._left_out = {use for use, right in denied.items() if right.missing is Missing.LEAVE_OUT}

@@ -268,6 +268,20 @@ def test_two_ledgers_are_compared_entry_by_entry() -> None:
         assert held.differences(other) == other.differences(held) > 0
 
 
+def test_entries_are_those_of_the_moment_at_which_they_were_asked_for() -> None:
+    """The audit reads them in turns, between which pods come and go."""
+    known = [running("train-0", "node1", containers=BY_FIELD), running("train-1", "node2"), pod("train-2")]
+    held = ledger(*known, known=nodes(node("node1", inventory=counted(4))))
+    before, asked = dict(held.entries()), held.entries()
+    first = next(asked)
+    for each in known:
+        held.forget(each.ref.uid)
+    held.apply(running("train-3", "node1"))
+    held.forget_node("node1")
+
+    assert dict([first, *asked]) == before
+
+
 CHANGED_PODS = {
     "the pod takes another index": (pod("train-3", annotations={"agentaflow.gpu/index": "4"}), [0, 1, 2, 3]),
     "the pod takes any index": (

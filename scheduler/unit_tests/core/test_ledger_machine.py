@@ -265,6 +265,14 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.differences(rebuilt) == 0
 
     @invariant()
+    def entries_are_those_of_the_moment_at_which_they_were_asked_for(self) -> None:
+        """Whatever has changed since. The audit reads them in turns."""
+        asked, then = getattr(self, "asked", (iter(()), {}))
+        self.asked = self.ledger.entries(), dict(self.ledger.entries())
+
+        assert dict(asked) == then
+
+    @invariant()
     def a_pod_is_assumed_until_its_bind_ends(self) -> None:
         """Neither time nor stale watch events end it."""
         assert self.in_flight.keys() == {holder.ref.uid for holder in self.ledger if holder.assumed}

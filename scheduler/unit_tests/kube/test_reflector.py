@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from gpu_scheduler.kube import reflector as reflector_module
+from gpu_scheduler.kube import turns
 from gpu_scheduler.kube.http.watch_stream import lines
 from gpu_scheduler.kube.lists import pages
 from gpu_scheduler.kube.objects.meta import Identity
 from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, ReflectorTimings, Resource
+from gpu_scheduler.kube.turns import ApplyingLists
 from tests.objects import Object
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
 from unit_tests.virtual import settle
@@ -39,6 +41,8 @@ class RecordingHandler:
     calls: list[str] = field(default_factory=list)
     fails_on: str = ""
     failed_at: list[float] = field(default_factory=list)
+    after_call: Callable[[], object] | None = None
+    """Run by another task, as soon as one runs."""
 
     def applied(self, value: str) -> None:
         self._call(f"+{value}")
@@ -51,6 +55,8 @@ class RecordingHandler:
             self.failed_at.append(asyncio.get_running_loop().time())
             raise RuntimeError("a bug")
         self.calls.append(call)
+        if self.after_call is not None:
+            asyncio.get_running_loop().call_soon(self.after_call)
 
 
 def thing(name: str, version: int) -> Object:
@@ -70,7 +76,11 @@ EXPIRED: Object = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "m
 
 @asynccontextmanager
 async def reflecting(
-    pace: ReflectorTimings = QUICK, *, empty_if: frozenset[int] = frozenset(), list_interval: float = 0.0
+    pace: ReflectorTimings = QUICK,
+    *,
+    empty_if: frozenset[int] = frozenset(),
+    list_interval: float = 0.0,
+    lists: ApplyingLists | None = None,
 ) -> AsyncIterator[tuple[FakeServer, Reflector[str], RecordingHandler]]:
     """Yield the server, a running reflector that watches it, and the reflector's event handler."""
     async with connected() as (server, api):
@@ -78,7 +88,8 @@ async def reflecting(
         resource = Resource(
             "things", PATH, "spec.kind=ours", read, named, empty_if=empty_if, list_interval=list_interval
         )
-        reflector = Reflector(api, resource, handler, timings=pace, clock=asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        reflector = Reflector(api, resource, handler, timings=pace, clock=clock, lists=lists)
         task = asyncio.create_task(_start(reflector, server))
         try:
             yield server, reflector, handler
@@ -204,6 +215,45 @@ async def test_an_incomplete_later_list_is_never_applied() -> None:
         await reflector.relist()
 
         assert handler.calls == ["+a@1", "+a@1", "+b@8"]
+
+
+async def test_other_tasks_run_while_a_list_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever decides meanwhile waits for its end: the GPU of a deleted pod may be that of a pod later in the list."""
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    lists, seen, decisions = ApplyingLists(), list[tuple[int, str | None]](), list[asyncio.Task[list[str]]]()
+    async with reflecting(lists=lists) as (server, reflector, handler):
+        server.on("GET", PATH, page(7, thing("a", 1), thing("b", 1)), page(9, thing("c", 8), thing("d", 8)))
+        server.on("WATCH", PATH, Watch(), Watch())
+        await until(lambda: server.asked("WATCH"))
+
+        async def decide() -> list[str]:
+            await lists.ended()
+            return handler.calls[2:]
+
+        def look() -> None:
+            seen.append((len(handler.calls), reflector.version))
+            decisions.append(asyncio.create_task(decide()))
+
+        handler.after_call = look
+        await reflector.relist()
+
+        assert handler.calls == ["+a@1", "+b@1", "-a@1", "-b@1", "+c@8", "+d@8"]
+        assert seen == [(3, "7"), (4, "7"), (5, "7"), (6, "7")]
+        assert [await each for each in decisions] == [handler.calls[2:]] * 4
+        assert reflector.version == "9"
+
+
+async def test_other_tasks_run_while_a_page_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first list is applied page by page, in turns too."""
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    async with reflecting() as (server, reflector, handler):
+        seen = list[int]()
+        handler.after_call = lambda: seen.append(len(handler.calls))
+        server.on("WATCH", PATH, Watch())
+        server.on("GET", PATH, page(7, *(thing(f"a{number}", 1) for number in range(4))))
+        await until(reflector.synced.is_set)
+
+        assert seen == [1, 2, 3, 4]
 
 
 async def test_the_next_page_is_requested_before_this_one_is_read() -> None:
@@ -351,6 +401,24 @@ async def test_lines_are_joined_across_chunks() -> None:
             yield chunk
 
     assert [line async for line in lines(chunks(), asyncio.Lock())] == [b"one", b"two", b"three"]
+
+
+async def test_other_tasks_run_while_a_chunk_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage, one chunk may have thousands of events."""
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    taken, seen = list[bytes | bytearray](), list[int]()
+
+    def look() -> None:
+        seen.append(len(taken))
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"event\n" * 4
+
+    async for line in lines(chunks(), asyncio.Lock()):
+        taken.append(line)
+        asyncio.get_running_loop().call_soon(look)
+
+    assert seen == [1, 2, 3]
 
 
 UNREADABLE: Object = {"metadata": {"name": "a", "resourceVersion": "8", "no": 5}}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_scheduler.core.policy import Policy
-from gpu_scheduler.scheduler import audit as audit_module
+from gpu_scheduler.kube import turns
+from gpu_scheduler.kube.turns import ApplyingLists
 from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.cluster_cache import ClusterCache
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
@@ -17,7 +18,7 @@ from unit_tests.core.build import node, running
 from unit_tests.fakes import FakeEventRecorder, FakeRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from gpu_scheduler.core.ledger.ledger import Ledger
 
@@ -52,12 +53,12 @@ class Audited:
     async def run(self) -> None:
         """Audit as the scheduling loop does."""
 
-        def steps() -> tuple[Ledger, list[Callable[[], object]]]:
+        def steps() -> tuple[Ledger, Iterator[Callable[[], object]]]:
             self.rebuilds += 1
             return self.cache.ledger_steps(self.states)
 
         ledger = self.cache.cluster.ledger
-        found = await self.audit.run(1, ledger, steps)
+        found = await self.audit.run(1, ledger, steps, ApplyingLists().ended)
         if found is not ledger:
             self.cache.replace(found)
 
@@ -86,7 +87,7 @@ class Audited:
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch) -> Audited:
     """Return a cluster whose audit lets others run as often as it can."""
-    monkeypatch.setattr(audit_module, "TURN", 0.0, raising=False)
+    monkeypatch.setattr(turns, "TURN", 0.0)
     return Audited()
 
 

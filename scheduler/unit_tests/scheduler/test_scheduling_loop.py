@@ -155,6 +155,21 @@ async def test_a_gpu_is_held_until_its_bind_is_answered() -> None:
         assert loop.event_recorder.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
 
 
+async def test_nothing_is_decided_while_a_list_is_applied() -> None:
+    """The list may first show that a GPU was freed, and some turns later which pod has it now."""
+    async with looping() as loop:
+        old, new = (bound(pod(f"{name}-0", ONE_GPU)) for name in ("old", "new"))
+        await loop.see(old)
+        with loop.scheduler.lists:
+            await loop.see(pod("other-0", SAME_GPU))
+            await loop.forget(old)
+            await loop.see(new)
+        await settle()
+
+        assert loop.binder.sent == []
+        assert loop.event_recorder.notes("other-0") == ["GpuHeld: GPU 0 of node1 is held by default/new-0"]
+
+
 @pytest.mark.promise("wait-7")
 async def test_an_attempt_that_ends_in_waiting_is_paid_for_before_the_next() -> None:
     """A decision of 0.1 s of processor time is made again after 2 s, whatever changes meanwhile; other pods go on."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TypeVar
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, DeviceChanged, QuotaChanged
 from gpu_scheduler.core.ledger.conflicts import Conflict, SharedBy, node_conflicts
@@ -19,6 +20,8 @@ from gpu_scheduler.core.nodes.inventory import DevicePart, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.policy import Sharing
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -130,12 +133,38 @@ class _NodeDevices:
         for key, slices in found.items():
             self.slices.setdefault(key, {})[holder.ref.uid] = frozenset(slices)
 
+    def copied(self) -> "_NodeDevices":
+        """Return a copy of what `entries` lists."""
+        return _NodeDevices(
+            self.inventory,
+            self.plugin,
+            by_device=_copied(self.by_device),
+            by_kind=_copied(self.by_kind),
+            unknown_by_kind=_copied(self.unknown_by_kind),
+            slices=_copied(self.slices),
+            moved={**self.moved},
+        )
+
+    def entries(self, node: str) -> Iterator[tuple[object, object]]:
+        """List the entries of this node as pairs of key and value. Nothing may change meanwhile."""
+        yield ("node", node), (self.inventory, self.plugin)
+        for word, table in (("device", self.by_device), ("kind", self.by_kind), ("unknown", self.unknown_by_kind)):
+            for key, holders in table.items():
+                yield (word, node, key), frozenset(holders)
+        for key, slices in self.slices.items():
+            yield from ((("slices", node, key, uid), found) for uid, found in slices.items())
+        yield ("moved", node), self.moved
+
     def other_kinds(self, device: str) -> list[dict[str, Hold]]:
         """Return the holders that use another kind of name, if these names may mean this device."""
         known = self.part(device)[1] is not None or (self.inventory is not None and device_kind(device) == NUMBER)
         tables = self.unknown_by_kind if known else self.by_kind
         kind = device_kind(device) if tables else None
         return [holders for other, holders in tables.items() if other != kind]
+
+
+def _copied(table: dict[str, dict[str, T]]) -> dict[str, dict[str, T]]:
+    return {key: {**inner} for key, inner in table.items()}
 
 
 class Devices:
@@ -308,23 +337,14 @@ class Devices:
         return holder.limit if states is not None and states.plugin else 0
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """List all entries as pairs of key and value, so that two ledgers can be compared."""
-        for node, states in self._nodes.items():
-            yield ("node", node), (states.inventory, states.plugin)
-            for word, table in (
-                ("device", states.by_device),
-                ("kind", states.by_kind),
-                ("unknown", states.unknown_by_kind),
-            ):
-                for key, holders in table.items():
-                    yield (word, node, key), frozenset(holders)
-            for key, slices in states.slices.items():
-                yield from ((("slices", node, key, uid), found) for uid, found in slices.items())
-            yield ("moved", node), dict(states.moved)
-        for node in self._contended:
-            yield ("contended", node), True
-        yield from self._latest.entries()
-        yield from self.usage.entries()
+        """List the entries of this moment as pairs of key and value, also if they are read after later changes."""
+        nodes = [(node, states.copied()) for node, states in self._nodes.items()]
+        return chain(
+            chain.from_iterable(states.entries(node) for node, states in nodes),
+            ((("contended", node), True) for node in tuple(self._contended)),
+            self._latest.entries(),
+            self.usage.entries(),
+        )
 
     def _conflicts_of(self, node: str, sharing: Sharing) -> Iterator[Conflict]:
         states = self._nodes[node]

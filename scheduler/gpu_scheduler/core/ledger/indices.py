@@ -119,11 +119,17 @@ class Indices:
         return pool.free(placement_map)
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """List all entries as pairs of key and value, so that two ledgers can be compared."""
-        for workload, pool in self._pools.items():
-            for word, table in (("held", pool.held), ("claimed", pool.claimed)):
-                for index, uids in table.items():
-                    yield (word, workload, index), frozenset(_uids(uids))
+        """List the entries of this moment as pairs of key and value, also if they are read after later changes."""
+        tables = [
+            (word, workload, _copied(table))
+            for workload, pool in self._pools.items()
+            for word, table in (("held", pool.held), ("claimed", pool.claimed))
+        ]
+        return (
+            ((word, workload, index), frozenset(_uids(uids)))
+            for word, workload, table in tables
+            for index, uids in table.items()
+        )
 
     def _pool(self, workload: WorkloadKey) -> _Pool:
         pool = self._pools.get(workload)
@@ -150,6 +156,10 @@ def _note(table: _Table, index: int, uid: str) -> None:
         uids[uid] = None
     elif uids != uid:
         table[index] = {uids: None, uid: None}
+
+
+def _copied(table: _Table) -> _Table:
+    return {index: uids if isinstance(uids, str) else {**uids} for index, uids in table.items()}
 
 
 def _uids(uids: str | dict[str, None]) -> tuple[str, ...]:

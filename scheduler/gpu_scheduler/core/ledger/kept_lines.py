@@ -7,6 +7,7 @@ of a kept line. With the last of these pods, no line is kept any more.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS, ClusterEvent, WorkloadStarted
 from gpu_scheduler.core.ledger.devices import Devices
@@ -108,11 +109,16 @@ class KeptLines:
         return (kept for found in self._workloads.values() for kept in found.kept.values())
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """List all entries as pairs of key and value, so that two ledgers can be compared."""
-        for workload, found in self._workloads.items():
-            yield ("together", workload), frozenset(found.indices.items())
-            for index, kept in found.kept.items():
-                yield ("kept", workload, index), (kept.node, kept.devices)
+        """List the entries of this moment as pairs of key and value, also if they are read after later changes."""
+        workloads = [(key, {**found.indices}, {**found.kept}) for key, found in self._workloads.items()]
+        return chain(
+            ((("together", workload), frozenset(indices.items())) for workload, indices, _ in workloads),
+            (
+                (("kept", workload, index), (kept.node, kept.devices))
+                for workload, _, lines in workloads
+                for index, kept in lines.items()
+            ),
+        )
 
     def _named(self, name: str) -> Node | None:
         """Return the node with this real name."""

@@ -59,10 +59,11 @@ class LatestHold:
         return None
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """List all entries as pairs of key and value, so that two ledgers can be compared."""
-        for uid, (assumed, when, _, node) in self._live.items():
-            # A ledger that is rebuilt from a list does not know the order of assumed holds.
-            yield ("came", uid), (node, 1 if assumed else when)
+        """List the entries of this moment as pairs of key and value, also if they are read after later changes."""
+        # A ledger that is rebuilt from a list does not know the order of assumed holds.
+        return (
+            (("came", uid), (node, 1 if assumed else when)) for uid, (assumed, when, _, node) in {**self._live}.items()
+        )
 
 
 def _moment(text: str) -> int:

@@ -5,6 +5,7 @@ holds.
 """
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gpu_scheduler.core.nodes.inventory import DevicePart
@@ -77,9 +78,13 @@ class NamespaceUsage:
         return found
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """List all entries as pairs of key and value, so that two ledgers can be compared."""
-        for namespace, devices in self._named.items():
-            for device, pods in devices.items():
-                yield ("namespace", namespace, device), pods
-        for namespace, count in self._unnamed.items():
-            yield ("namespace", namespace), count
+        """List the entries of this moment as pairs of key and value, also if they are read after later changes."""
+        named = [(namespace, {**devices}) for namespace, devices in self._named.items()]
+        return chain(
+            (
+                (("namespace", namespace, device), pods)
+                for namespace, devices in named
+                for device, pods in devices.items()
+            ),
+            ((("namespace", namespace), count) for namespace, count in tuple(self._unnamed.items())),
+        )

@@ -6,6 +6,7 @@ pod takes, never on what all pods of a node take.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from gpu_scheduler import names
@@ -30,6 +31,19 @@ class _Use:
     """By protocol and port number: the pods that have the port, and their addresses. One pod may have it on several
     addresses."""
     plugin_users: dict[str, None] = field(default_factory=dict)
+
+    def copied(self) -> "_Use":
+        """Return a copy that no later change alters."""
+        return _Use({**self.totals}, {port: {**holders} for port, holders in self.ports.items()}, {**self.plugin_users})
+
+    def entries(self, node: str) -> Iterator[tuple[object, object]]:
+        """List the entries of this node as pairs of key and value. Nothing may change meanwhile."""
+        for resource, amount in self.totals.items():
+            if amount:
+                yield ("used", node, resource), amount
+        for port, holders in self.ports.items():
+            yield ("ports", node, port), frozenset(holders)
+        yield ("plugin", node), frozenset(self.plugin_users)
 
 
 class UsedResources:
@@ -108,16 +122,12 @@ class UsedResources:
         return None if uid is None else self._pods[uid].ref
 
     def entries(self) -> Iterator[tuple[object, object]]:
-        """List all entries as pairs of key and value, so that two ledgers can be compared."""
-        for uid, foreign_pod in self._pods.items():
-            yield ("foreign_pod", uid), foreign_pod
-        for node, use in self._nodes.items():
-            for resource, amount in use.totals.items():
-                if amount:
-                    yield ("used", node, resource), amount
-            for port, holders in use.ports.items():
-                yield ("ports", node, port), frozenset(holders)
-            yield ("plugin", node), frozenset(use.plugin_users)
+        """List the entries of this moment as pairs of key and value, also if they are read after later changes."""
+        nodes = [(node, use.copied()) for node, use in self._nodes.items()]
+        return chain(
+            ((("foreign_pod", uid), foreign_pod) for uid, foreign_pod in tuple(self._pods.items())),
+            chain.from_iterable(use.entries(node) for node, use in nodes),
+        )
 
 
 def _taken(foreign_pod: ForeignPod) -> Iterator[tuple[str, int]]:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.kube.http.connection import Connection, HttpReply
+from gpu_scheduler.kube.turns import Turn
 
 if TYPE_CHECKING:
     import socket
@@ -123,11 +124,12 @@ async def lines(chunks: AsyncIterator[bytes | bytearray], large: asyncio.Lock) -
     """Split a stream into its lines; drop the incomplete text after the last line feed.
 
     `large` is held while a line of megabytes is in memory, so that only one of many streams has such a line at a time.
-    The consumer must not keep a line.
+    The consumer must not keep a line. A chunk of many lines is yielded in turns.
     """
     rest, ours = bytearray(), False
     async with AsyncExitStack() as alone:
         async for chunk in chunks:
+            turn = Turn()
             first, *others = chunk.split(b"\n")
             rest += first
             if others:
@@ -139,6 +141,7 @@ async def lines(chunks: AsyncIterator[bytes | bytearray], large: asyncio.Lock) -
                 await alone.aclose()
                 ours = False
             for other in others:
+                await turn.pause()
                 if other:
                     yield other
             del chunk, first, others
