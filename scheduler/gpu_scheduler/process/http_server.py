@@ -5,6 +5,7 @@ Each check is a function that returns None, or a sentence that says why the chec
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -15,16 +16,18 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
+from gpu_scheduler.kube.turns import Turn
 from gpu_scheduler.process.acceptor import BACKLOG, HEALTH_LIMITS, Acceptor
 from gpu_scheduler.process.peer_connection import READ_AHEAD, PeerConnection
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from aiohttp.typedefs import Handler
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, Metric
 
     from gpu_scheduler.process.peer_connection import Limits
 
@@ -83,10 +86,10 @@ def health_app(
     async def readiness(request: web.Request) -> web.Response:
         return _report(request, everything)
 
-    exposition = throttled(lambda: generate_latest(registry))
+    exposition = throttled(lambda: _exposition(registry))
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
     app.router.add_get("/health", health)
@@ -100,28 +103,57 @@ def health_app(
     return app
 
 
+async def _exposition(registry: Collector) -> bytes:
+    """Return all metrics as text. It is made in turns: each family is read alone and written alone."""
+    texts, turn = [], Turn()
+    for family in registry.collect():
+        await turn.pause()
+        texts.append(generate_latest(_OneFamily(family)))
+        await turn.pause()
+    return b"".join(texts)
+
+
+class _OneFamily(Collector):
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the family."""
+        return (self._family,)
+
+
 def _dump(read: Callable[[], object]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    text = throttled(lambda: json.dumps(read()))
+    async def make() -> str:
+        return json.dumps(read())
+
+    text = throttled(make)
 
     async def dump(_: web.Request) -> web.Response:
-        return web.json_response(text=text())
+        return web.json_response(text=await text())
 
     return dump
 
 
-def throttled(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls `make` or returns its last result, so that `make` runs at most 1/5 of the time."""
+def throttled(make: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+    """Return a function that calls `make` or returns its last result, so that `make` runs at most 1/5 of the time.
+
+    One call makes it while others wait. A call that is cancelled counts too: its peer has closed the connection.
+    """
     made: list[T] = []
     not_before = 0.0
+    alone = asyncio.Lock()
 
-    def give() -> T:
+    async def give() -> T:
         nonlocal not_before
-        began = time.perf_counter()
-        if began >= not_before:
-            made[:] = [make()]
-            ended = time.perf_counter()
-            not_before = ended + PAUSE * (ended - began)
-        return made[0]
+        async with alone:
+            began = time.perf_counter()
+            if began >= not_before or not made:
+                try:
+                    made[:] = [await make()]
+                finally:
+                    ended = time.perf_counter()
+                    not_before = ended + PAUSE * (ended - began)
+            return made[0]
 
     return give
 

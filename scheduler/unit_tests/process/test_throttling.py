@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import logging
+from contextlib import suppress
 
 import pytest
 
@@ -26,22 +27,47 @@ async def test_costly_work_leaves_the_loop_free_most_of_the_time() -> None:
         assert following - ended == pytest.approx(PAUSE * (ended - began))
 
 
-def test_a_throttled_value_is_made_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_throttled_value_is_made_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call in between returns the last value."""
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     numbers = iter(range(10))
 
-    def make() -> int:
+    async def make() -> int:
         now[0] += 1
         return next(numbers)
 
     give = throttled(make)
-    assert [give(), give()] == [0, 0]
+    assert [await give(), await give()] == [0, 0]
     now[0] += PAUSE - 0.1
-    assert give() == 0
+    assert await give() == 0
     now[0] += 0.2
-    assert give() == 1
+    assert await give() == 1
+
+
+async def test_a_cancelled_call_is_throttled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers that close their connections early cannot keep the process busy."""
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    numbers, goes_on = iter(range(10)), asyncio.Event()
+
+    async def make() -> int:
+        now[0] += 1
+        number = next(numbers)
+        await goes_on.wait()
+        return number
+
+    give = throttled(make)
+    goes_on.set()
+    assert await give() == 0
+    now[0] += PAUSE + 0.1
+    goes_on.clear()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(give(), 0.01)
+    goes_on.set()
+    assert await give() == 0
+    now[0] += PAUSE + 0.1
+    assert await give() == 2
 
 
 def test_log_lines_that_any_peer_can_cause_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
