@@ -1,3 +1,4 @@
+import asyncio
 import socket
 import urllib.request
 
@@ -5,8 +6,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from gpu_scheduler.kube import turns
 from gpu_scheduler.process.http_server import Listener, ListenError, health_app
-from gpu_scheduler.process.metrics import new_registry
+from gpu_scheduler.process.metrics import new_registry, read_gauges
 
 FAILURES: list[str] = []
 
@@ -71,6 +73,25 @@ async def test_metrics_name_the_build() -> None:
     async with client() as asking, asking.get("/metrics") as response:
         assert 'gpu_scheduler_build_info{commit="abc",version="1.2.3"} 1.0' in await response.text()
         assert response.headers["Content-Type"].startswith("text/plain")
+
+
+async def test_other_tasks_run_while_the_metrics_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster of 500 nodes has thousands of samples. Each family is read alone."""
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    registry, turns_of_others, seen = new_registry("1", "c"), list[None](), list[int]()
+
+    def read() -> float:
+        seen.append(len(turns_of_others))
+        asyncio.get_running_loop().call_soon(turns_of_others.append, None)
+        return 7
+
+    read_gauges(registry, {name: (name, read) for name in ("one", "two", "three")})
+    app = health_app(alive={}, ready={}, registry=registry)
+    async with TestClient(TestServer(app)) as asking, asking.get("/metrics") as response:
+        text = await response.text()
+
+    assert seen == [0, 1, 2]
+    assert [line for line in text.splitlines() if line.endswith(" 7.0")] == ["one 7.0", "two 7.0", "three 7.0"]
 
 
 async def test_a_dump_has_its_own_path() -> None:
