@@ -58,12 +58,12 @@ def expire_assumed(patch: pytest.MonkeyPatch) -> None:
     """An unconfirmed hold ends with its back-off."""
     usual = Scheduler._schedule_one
 
-    def schedule_one(self: Scheduler, uid: str, began: float) -> bool:
+    def schedule_one(self: Scheduler, uid: str, began: float, cost: float) -> bool:
         state = self.pod_states.get(uid)
         if state is not None and state.bind_unknown_since is not None:
             self._binding_cycle.release(state, began)
             return False
-        return usual(self, uid, began)
+        return usual(self, uid, began, cost)
 
     patch.setattr(Scheduler, "_schedule_one", schedule_one)
 

@@ -144,6 +144,11 @@ class SchedulingQueue:
             self._retries_passed = self._retries_passed + 1 if passes else 0
         return uid
 
+    def popped(self, uid: str) -> bool:
+        """Whether the pod was popped, and is neither active nor gone since."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.state is _State.POPPED
+
     def add_unschedulable(self, uid: str, events: Iterable[ClusterEvent], now: float, cost: float = 0.0) -> None:
         """Put a pod after a Wait or Refuse into unschedulable. `cost` is the time in seconds that its decision took.
 

@@ -15,12 +15,12 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS
-from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decide import decide, filtering
 from gpu_scheduler.core.decision import Bind, Refuse, Wait, awaits_placement
 from gpu_scheduler.core.pods.count_request import Strategy
 from gpu_scheduler.core.scheduling_queue import SchedulingQueue
 from gpu_scheduler.kube.resource import EventHandlerFuncs
-from gpu_scheduler.kube.turns import ApplyingLists
+from gpu_scheduler.kube.turns import ApplyingLists, Turn
 from gpu_scheduler.scheduler.audit import LedgerAudit
 from gpu_scheduler.scheduler.binding_cycle import BINDERS, BindingCycle
 from gpu_scheduler.scheduler.cluster_cache import ClusterCache
@@ -162,8 +162,13 @@ class Scheduler:
                 self._binding_cycle.return_slot()
                 await self._wait_for_work(began)
                 continue
+            cost = await self._filter_nodes(uid)
+            if self._stopping or not self.queue.popped(uid):
+                # It has changed meanwhile, and is active again or gone.
+                self._binding_cycle.return_slot()
+                continue
             self.attempts += 1
-            if not self._schedule_safely(uid, began):
+            if not self._schedule_safely(uid, began, cost):
                 self._binding_cycle.return_slot()
             # Let the watch tasks and the binds run between two decisions.
             await asyncio.sleep(0)
@@ -259,17 +264,36 @@ class Scheduler:
             async with asyncio.timeout(seconds):
                 await self._wakeup.wait()
 
-    def _schedule_safely(self, uid: str, began: float) -> bool:
+    async def _filter_nodes(self, uid: str) -> float:
+        """Filter the nodes in turns if the pod is the first of its class. Return the processor time."""
+        state, cost = self.pod_states.get(uid), 0.0
+        if state is None:
+            return cost
+        try:
+            turn, began = Turn(), self._processor()
+            for _ in filtering(state.pod, self.cache.cluster):
+                cost += self._processor() - began
+                await turn.pause()
+                began = self._processor()
+        except Exception:
+            log.exception("Filtering failed with an internal error", extra={"uid": uid})
+        await self.lists.ended()
+        return cost
+
+    def _schedule_safely(self, uid: str, began: float, cost: float) -> bool:
         """Run `_schedule_one`. An unexpected exception costs this pod one attempt and affects no other pod."""
         try:
-            return self._schedule_one(uid, began)
+            return self._schedule_one(uid, began, cost)
         except Exception:
             log.exception("Deciding failed with an internal error", extra={"uid": uid})
             self.queue.back_off(uid, self._clock())
             return False
 
-    def _schedule_one(self, uid: str, began: float) -> bool:
-        """Decide on one pod and apply the decision. Return True if a write has started, which keeps its slot."""
+    def _schedule_one(self, uid: str, began: float, cost: float) -> bool:
+        """Decide on one pod and apply the decision. Return True if a write has started, which keeps its slot.
+
+        `cost` is the processor time that the attempt has taken so far.
+        """
         state = self.pod_states.get(uid)
         if state is None or state.releasing:
             # A bind would use the claims that are being withdrawn.
@@ -299,7 +323,7 @@ class Scheduler:
                 self._binding_cycle.start(state, decision, began)
                 return True
             case Wait() | Refuse():
-                self._mark_unschedulable(state, decision, began, self._processor() - used)
+                self._mark_unschedulable(state, decision, began, cost + self._processor() - used)
                 return self._start_writes(state, decision)
         return False
 

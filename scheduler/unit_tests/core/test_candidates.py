@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from gpu_scheduler.core.decide import decide
+from gpu_scheduler.core.decide import decide, filtering
 from gpu_scheduler.core.decision import Bind, Wait
 from gpu_scheduler.core.nodes import generations
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
@@ -166,6 +167,9 @@ class CandidatesMachine(RuleBasedStateMachine):
     def create_pod(self, pod_request: PodRequest, confirmed: bool) -> None:  # noqa: FBT001
         """Create a pod: it gets the model's placement, or waits with the model's reason."""
         pod, expected = pod_of(pod_request, self.name()), self.model.place(pod_request)
+        # As the loop does. It may be interrupted, and nodes change until the decision.
+        for _ in islice(filtering(pod, self.state.cluster), len(pod.ref.name) % 3):
+            pass
         decision = self.state.decide(pod)
         if isinstance(expected, str):
             assert isinstance(decision, Wait)
@@ -284,6 +288,23 @@ TestSharingMachine = SharingMachine.TestCase
 def kept(state: ClusterState) -> int:
     """Return the number of rankings."""
     return len(state.cluster.candidates._rankings)
+
+
+def test_nodes_are_filtered_one_by_one_for_the_first_pod_of_a_class() -> None:
+    """A node that changes before the decision is filtered again."""
+    state = ClusterState(*(having(f"node{number}", 10, 20) for number in range(5)))
+    steps = filtering(asking(memory=15), state.cluster)
+    for _ in range(3):
+        next(steps)
+    for number in range(4):
+        state.apply_nodes(having(f"node{number}", 10))
+    state.forget_node("node3")
+    assert len(list(steps)) == 2
+
+    decision = state.decide(asking(memory=15))
+    assert isinstance(decision, Bind)
+    assert (decision.placement.node, decision.placement.devices) == ("node4", ("1",))
+    assert list(filtering(asking(memory=15), state.cluster)) == []
 
 
 def test_the_rankings_that_were_used_last_are_kept() -> None:

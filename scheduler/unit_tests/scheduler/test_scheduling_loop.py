@@ -30,7 +30,7 @@ from unit_tests.fakes import FakeAllocator, FakeBinder, FakeClaims, FakeEventRec
 from unit_tests.virtual import settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from gpu_scheduler.core.cluster import Cluster
     from gpu_scheduler.core.decision import Decision
@@ -168,6 +168,28 @@ async def test_nothing_is_decided_while_a_list_is_applied() -> None:
 
         assert loop.binder.sent == []
         assert loop.event_recorder.notes("other-0") == ["GpuHeld: GPU 0 of node1 is held by default/new-0"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_pod_that_changes_while_nodes_are_filtered_for_it_is_decided_as_it_is_then(
+    monkeypatch: pytest.MonkeyPatch, *, gone: bool
+) -> None:
+    """Other tasks run between two nodes. A pod that is deleted meanwhile is not bound."""
+    async with looping() as loop:
+        first = pod("a-0", ONE_GPU)
+        changed = replace(first, priority=1)
+
+        def filtering(pod: Pod, _: Cluster) -> Iterator[None]:
+            if pod is first:
+                (loop.scheduler.pods.forgotten if gone else loop.scheduler.pods.applied)(changed)
+            yield
+
+        monkeypatch.setattr(scheduling_loop, "filtering", filtering)
+        await loop.see(first)
+
+        assert [bind.pod for bind in loop.binder.sent] == ([] if gone else [changed.ref])
+        assert loop.scheduler.attempts == (0 if gone else 1)
+        assert loop.scheduler.queue.active() == 0
 
 
 @pytest.mark.promise("wait-7")

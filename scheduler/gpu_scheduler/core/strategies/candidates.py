@@ -1,10 +1,12 @@
 """Nodes for pods that ask for a count: a ranking for each equivalence class, and events for pods that wait.
 
-LAW: a new class filters all nodes once. After that, a decision filters only the nodes that changed. After a change, the
-cost depends on a bounded number of classes, however many there are for which pods wait.
+LAW: a new class filters all nodes once, in turns if `filtering` is read before the decision. After that, a decision
+filters only the nodes that changed. After a change, the cost depends on a bounded number of classes, however many there
+are for which pods wait.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -76,16 +78,25 @@ class Candidates:
     def ranking(self, pod: Pod, request: CountRequest, strategy: Strategy) -> Ranking:
         """Return the up-to-date ranking for the pod. `strategy` is the default if the pod names none."""
         equivalence_class = equivalence_class_of(pod, request, strategy)
-        ranking = self._rankings.get(equivalence_class)
-        if ranking is None:
-            self._drop_oldest()
-            node_filter = self._filter(equivalence_class.requirements, pod)
-            ranking = self._rankings[equivalence_class] = Ranking(equivalence_class, node_filter)
+        ranking = self._rankings.get(equivalence_class) or self._add(equivalence_class, pod)
         self._rankings.move_to_end(equivalence_class)
         self._update(ranking)
         if ranking.round_robin:
             ranking.last_assigned = self._last_assigned()
         return ranking
+
+    def filtering(self, pod: Pod, request: CountRequest, strategy: Strategy) -> Iterator[None]:
+        """Filter the nodes for the first pod of a class, and yield after each. `ranking` then finds them filtered.
+
+        Nodes that change meanwhile are filtered again.
+        """
+        equivalence_class = equivalence_class_of(pod, request, strategy)
+        if equivalence_class in self._rankings:
+            return
+        node_filter = self._add(equivalence_class, pod).node_filter
+        for node in tuple(self._nodes):
+            node_filter.fit(node)
+            yield
 
     def wait(self, ranking: Ranking) -> ClassChanged:
         """Return the event that requeues a pod that no node fits.
@@ -119,6 +130,12 @@ class Candidates:
                 events.add(event)
             del self._waiting[equivalence_class]
         return frozenset(events)
+
+    def _add(self, equivalence_class: EquivalenceClass, pod: Pod) -> Ranking:
+        self._drop_oldest()
+        node_filter = self._filter(equivalence_class.requirements, pod)
+        ranking = self._rankings[equivalence_class] = Ranking(equivalence_class, node_filter)
+        return ranking
 
     def _room_for_waiting(self) -> bool:
         """Whether pods of one more class may wait with an event of their own."""
