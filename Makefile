@@ -155,6 +155,10 @@ bench: env-dev programs ## Measure pending pods, arrivals and admission beside t
 bench-claims: env-dev programs ## Measure pods with ResourceClaims beside kube-scheduler and pods without: 8 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench claims
 
+.PHONY: bench-neighbours
+bench-neighbours: env-dev programs ## Measure a tenant's pods beside another tenant that burdens the scheduler: 15 minutes
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench neighbours
+
 .PHONY: bench-full
 bench-full: env-dev programs ## Measure all parts: three hours (ONLY=W1,growth measures these parts again)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')

@@ -1,4 +1,4 @@
-"""`python -m bench quick|standard|claims|full [--only PART,PART]`: measure, then write medians, tables and plots."""
+"""`python -m bench PLAN [--only PART,PART]`: measure, then write medians, tables and plots. See PLANS for the plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from bench.report import markdown
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLANS: Final = {"quick": plans.quick, "standard": plans.standard, "claims": plans.claims, "full": plans.full}
+PLANS: Final = {
+    "quick": plans.quick,
+    "standard": plans.standard,
+    "claims": plans.claims,
+    "neighbours": plans.neighbours,
+    "full": plans.full,
+}
 
 
 def main() -> int:

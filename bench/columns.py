@@ -17,7 +17,9 @@ from bench.figures import (
     idle_share,
     latency,
     memory_growth,
+    memory_share,
     percentile,
+    queued,
     spread,
 )
 
@@ -128,5 +130,7 @@ _SOME: Final[tuple[tuple[str, Callable[[Sequence[Measured]], str]], ...]] = (
     ("s from start to first bind", _medians(first_bind)),
     ("s of the longest gap", _medians(gap)),
     ("% of a core", _medians(idle_share)),
+    ("ms in the queue, mean", _medians(queued)),
+    ("% of the memory limit", _medians(memory_share)),
 )
 """Columns that are shown only if a cell of the table has a value for them."""

@@ -183,6 +183,16 @@ def gap(measured: Measured) -> float | None:
     return measured.gap
 
 
+def queued(measured: Measured) -> float | None:
+    """The mean time from the scheduler's first sight of a pod to its attempt, in ms; None except beside a tenant."""
+    return None if measured.queued is None else measured.queued * 1000
+
+
+def memory_share(measured: Measured) -> float | None:
+    """The contender's most memory, in percent of its memory limit; None except beside a tenant."""
+    return measured.memory_share
+
+
 def idle_share(measured: Measured) -> float | None:
     """CPU of an idle contender, in percent of a core; None for other cells."""
     cost = measured.costs.get(measured.cell.contender)

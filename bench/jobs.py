@@ -18,8 +18,10 @@ from bench import (
     failover,
     growth,
     idle,
+    neighbours,
     pending_pods,
     scale,
+    tenants,
 )
 from bench.claimed_pods import ClaimedPods
 from bench.cluster_objects import GPUS_PER_NODE, MappedPods
@@ -35,7 +37,7 @@ from bench.results import Cell
 from bench.targets import WITH_CLAIMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from bench.background import BackgroundLoad
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from bench.contenders.contender import Contender
     from bench.figures import Figure
     from bench.results import Measured
+    from bench.tenants import TenantLoad
 
 NODES: Final = 500
 PODS: Final = 5000
@@ -72,6 +75,15 @@ CREATED: Final = 3000
 PACED: Final = 1000
 PACE: Final = 50
 REVIEWS: Final = 20_000
+NEIGHBOUR_PODS: Final = 120
+"""Pods of a tenant, one a second. Of so many, the 99th percentile lies between the two slowest."""
+TENANTS: Final[Mapping[str, Callable[[int], TenantLoad]]] = {
+    "replicas": tenants.replicas,
+    "requests": tenants.requests,
+    "patches": tenants.patches,
+    "large lines": tenants.large_lines,
+}
+"""What the other tenant does, by variant."""
 WINDOW: Final = 60.0
 """Seconds for which an idle scheduler is measured."""
 SWEPT: Final = "W1-limit"
@@ -339,6 +351,18 @@ def reviewing(name: str, samples: Path | None = None) -> Job:
 def idle_jobs() -> tuple[Job, ...]:
     """An idle scheduler, alone and beside each kind of background load."""
     return (_idle("alone"), _idle("monitors", background.monitors), _idle("others", background.others))
+
+
+def neighbour_jobs() -> tuple[Job, ...]:
+    """A pod a second, alone and beside each load of another tenant."""
+    return (neighbouring("alone"), *map(neighbouring, TENANTS))
+
+
+def neighbouring(variant: str, make: Callable[[], GpuScheduler] = GpuScheduler) -> Job:
+    """Return the job of one load of the other tenant; `alone` has none."""
+    cell = Cell("neighbour", "O", variant, NODES, NEIGHBOUR_PODS)
+    load = TENANTS[variant](NODES) if variant in TENANTS else None
+    return Job(cell, lambda repetition, log: neighbours.measure(cell, repetition, log, load=load, make=make))
 
 
 def _failover(end: signal.Signals) -> Job:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from bench.audit import audit
 from bench.costs import Meter
 from bench.results import Measured, now
+from bench.watcher import WatchRequest
 from bench.watcher_process import WatcherProcess
+from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.request_counts import requests
 from tests.waiting import limit
 
@@ -42,6 +44,8 @@ class Run:
     """How many of the cluster's pods are not yet bound, if not all of them."""
     claims: bool = False
     """Whether the clocks begin with the first change of a ResourceClaim, which comes before the first bind."""
+    namespace: str = ""
+    """The only namespace that is observed, if not all."""
 
 
 def measure_and_audit(run: Run, begin: Callable[[], None]) -> tuple[Measured, Seen]:
@@ -71,7 +75,8 @@ def measure_until_done(run: Run, begin: Callable[[], None]) -> tuple[Measured, S
         run.log(f"{progress.binds} of {waiting} bound, {progress.events} events")
 
     events = waiting if contender.events else 0
-    observation = WatcherProcess(cluster.plane, binds=waiting, events=events, claims=run.claims, log=received)
+    at = cluster.plane.port, str(cluster.plane.ca), ADMIN_TOKEN
+    observation = WatcherProcess(WatchRequest(*at, waiting, events, run.claims, run.namespace), received)
     try:
         began = now()
         calls = requests(cluster.plane.kube)

@@ -25,7 +25,9 @@ from bench.figures import (
     interval,
     latency,
     memory_growth,
+    memory_share,
     plane_cpu_a_pod,
+    queued,
     reads_a_pod,
     writes_a_pod,
 )
@@ -53,6 +55,8 @@ FIGURES: Final[Mapping[str, Figure]] = {
     "s from start to first bind": first_bind,
     "s of the longest gap": gap,
     "% of a core": idle_share,
+    "ms in the queue, mean": queued,
+    "% of the memory limit": memory_share,
     "CPU ms a pod": cpu_a_pod,
     "CPU ms of API server and etcd a pod": plane_cpu_a_pod,
     "writes a pod": writes_a_pod,

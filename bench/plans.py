@@ -19,6 +19,7 @@ from bench.jobs import (
     growth_jobs,
     idle_jobs,
     large_jobs,
+    neighbour_jobs,
     pending_pods_jobs,
     scale_jobs,
     start_jobs,
@@ -82,6 +83,11 @@ def claims() -> Plan:
     )
 
 
+def neighbours() -> Plan:
+    """How long a tenant's pods wait for their bind while another tenant burdens the scheduler."""
+    return (Part("neighbour", lambda _: neighbour_jobs(), 1),)
+
+
 def full() -> Plan:
     """All parts; a part has the name of its first workload."""
     return (
@@ -98,6 +104,7 @@ def full() -> Plan:
         Part("W8", lambda _: admission_jobs(), FULL),
         Part("claims", lambda _: claims_jobs(), FULL),
         Part("idle", lambda _: idle_jobs(), FULL),
+        Part("neighbour", lambda _: neighbour_jobs(), FEWEST),
         Part("growth", lambda _: growth_jobs(), FULL),
     )
 

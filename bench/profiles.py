@@ -1,4 +1,4 @@
-"""`python -m bench.profiles [W1,W2,W3,W6,W8,claims]`: where our CPU time is used, as a table and as stacks.
+"""`python -m bench.profiles [W1,W2,W3,W6,W8,claims,neighbour]`: where our CPU time is used, as a table and as stacks.
 
 Stacks are in the folded format, which tools for flame graphs read: a line for each stack, with its count.
 """
@@ -18,7 +18,7 @@ from bench.comparison import OURS
 from bench.contenders import sampler
 from bench.contenders.ours import ColdStart, Sampled
 from bench.gated_process import ROOT
-from bench.jobs import FILLS, STREAM, arriving, claiming, filling, placing, reviewing, starting
+from bench.jobs import FILLS, STREAM, arriving, claiming, filling, neighbouring, placing, reviewing, starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,9 +40,10 @@ WORKLOADS: Final[Mapping[str, Callable[[Path], Job]]] = {
     "W6": lambda path: starting(lambda: ColdStart(sampler.MODULE, **{sampler.PATH: str(path)})),
     "W8": lambda path: reviewing(OURS, path),
     "claims": lambda path: claiming(lambda: Sampled(path, ISOLATION="dra")),
+    "neighbour": lambda path: neighbouring("patches", lambda: Sampled(path)),
 }
 """What is sampled: W1, W3 and claims while pending pods are placed, W2 while pods arrive, W6 from the start of the
-process on, W8 under reviews."""
+process on, W8 under reviews, neighbour beside a tenant that patches its pods."""
 
 
 def main() -> int:

@@ -46,6 +46,7 @@ WORKLOADS: Final = {
     "claims": "a backlog of mapped pods with a ResourceClaim each",
     "claims-env": "the same pods without claims",
     "idle": "nothing to place",
+    "neighbour": "a pod a second, beside a tenant that burdens the scheduler",
 }
 _RESULTS: Final = {True: "met", False: "**missed**", None: NONE}
 

@@ -84,6 +84,10 @@ class Measured(msgspec.Struct, kw_only=True):
     """From the process's start to the first observed bind, for a cold start only."""
     gap: float | None = None
     """The longest time between two consecutive binds, for a failover only."""
+    queued: float | None = None
+    """The mean time from the scheduler's first sight of a pod to its last attempt; beside a tenant only."""
+    memory_share: float | None = None
+    """The most memory that was resident at a time, in percent of the memory limit of its role; beside a tenant only."""
     window: float | None = None
     """How long the contender was idle and its costs were counted; for idle cells only."""
     answered: int = 0
@@ -128,7 +132,7 @@ class Session(msgspec.Struct, kw_only=True):
     """One run of the benchmark."""
 
     name: str
-    """`quick`, `standard`, `claims` or `full`."""
+    """`quick`, `standard`, `claims`, `neighbours` or `full`."""
     began: str
     commit: str
     """With `-dirty` if the working tree had changes."""

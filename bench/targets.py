@@ -19,6 +19,7 @@ from bench.figures import (
     latency,
     memory_beside_pods,
     memory_growth,
+    memory_share,
     pod_memory,
     reads_a_pod,
     writes_a_pod,
@@ -67,6 +68,7 @@ def _size_of(nodes: int, pods: int, variant: str = "") -> Cell:
 _CHURN: Final = sizes_compared(lambda growth: growth.line, _size_of(*CHURNED, AFTER), _size_of(*CHURNED))
 _BY_MAP: Final = sizes_compared(lambda growth: growth.pinned, _size_of(5000, 100), _size_of(10, 100))
 _BY_STRATEGY: Final = sizes_compared(lambda growth: growth.strategy, _size_of(5000, 1000), _size_of(100, 1000))
+_WAIT: Final = of_ours("neighbour", latency(99))
 _SUSTAINED: Final = compared("W2-sustained", ("W2-sustained", "A"))
 TARGETS: Final = (
     Target("W1", "rate to the last bind", "O/L0", 0.8, True, compared("W1", ("W1", "L0"))),
@@ -120,6 +122,11 @@ TARGETS: Final = (
     Target("idle", "of a core, alone", "O", 0.5, False, at("alone", of_ours("idle", idle_share)), "%"),
     Target("idle", "of a core, beside monitors", "O", 3.0, False, at("monitors", of_ours("idle", idle_share)), "%"),
     Target("idle", "of a core, beside others' churn", "O", 5.0, False, at("others", of_ours("idle", idle_share)), "%"),
+    *(
+        Target("neighbour", f"from creation to bind, p99, {variant}", "O", 1000.0, False, at(variant, _WAIT), "ms")
+        for variant in ("alone", "replicas", "requests", "patches", "large lines")
+    ),
+    Target("neighbour", "memory at most", "O", 75.0, False, of_ours("neighbour", memory_share), "% of its limit"),
     Target(GROWTH, "decision by map at 5,000 nodes beside 10", "O/O", 1.1, False, _BY_MAP),
     Target(GROWTH, "decision by strategy at 5,000 nodes beside 100", "O/O", 1.3, False, _BY_STRATEGY),
     Target(GROWTH, f"decision on a free line {AFTER}, beside none", "O/O", 1.1, False, _CHURN),

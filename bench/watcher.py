@@ -38,6 +38,8 @@ class WatchRequest(msgspec.Struct):
     events: int
     claims: bool = False
     """Whether to watch ResourceClaims, until one changes."""
+    namespace: str = ""
+    """The only namespace whose pods and events are watched; empty for all."""
 
 
 class Seen(msgspec.Struct):
@@ -101,7 +103,8 @@ class _Watch:
     """A watch of one collection from now on. When the API server ends it, as for slow readers, it is opened again."""
 
     def __init__(self, asked: WatchRequest, path: str) -> None:
-        self._path = path
+        api, _, kind = path.rpartition("/")
+        self._path = f"{api}/namespaces/{asked.namespace}/{kind}" if asked.namespace else path
         tls = ssl.create_default_context(cafile=asked.ca)
         self._connection = http.client.HTTPSConnection("127.0.0.1", asked.port, context=tls, timeout=_LONGEST)
         self._headers = {"Authorization": f"Bearer {asked.token}", "Accept": "application/json"}

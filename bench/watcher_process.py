@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.gated_process import ROOT
-from bench.watcher import Progress, Seen, WatchRequest
-from tests.integration.control_plane import ADMIN_TOKEN
+from bench.watcher import Progress, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.control_plane import ControlPlane
+    from bench.watcher import WatchRequest
 
 
 class WatcherProcess:
     """A running observer."""
 
-    def __init__(
-        self, plane: ControlPlane, *, binds: int, events: int, claims: bool, log: Callable[[Progress], None]
-    ) -> None:
+    def __init__(self, asked: WatchRequest, log: Callable[[Progress], None]) -> None:
         """Return when it watches; `log` receives its progress once a second, from another thread."""
-        asked = WatchRequest(plane.port, str(plane.ca), ADMIN_TOKEN, binds, events, claims)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.watcher", msgspec.json.encode(asked).decode()],
             cwd=ROOT,

@@ -37,8 +37,7 @@ def as_shipped(role: str = "scheduler", name: str = _LEADER) -> tuple[list[str],
 
     The ports are left out: on this host each process listens on ports of its own.
     """
-    (body,) = (each for each in rendered(role, "deployment", values_of(role)) if each["kind"] == "Deployment")
-    (container,) = body["spec"]["template"]["spec"]["containers"]
+    container = _container(role)
     # Values that a pod reads from its own fields: its namespace and its name.
     reported = {"metadata.namespace": SYSTEM_NAMESPACE, "metadata.name": name}
     env = {
@@ -47,6 +46,17 @@ def as_shipped(role: str = "scheduler", name: str = _LEADER) -> tuple[list[str],
         if not each["name"].endswith("_PORT")
     }
     return container["args"], env
+
+
+def memory_limit() -> float:
+    """Return the memory limit of our scheduler, in MiB, with its role's defaults."""
+    return float(_container("scheduler")["resources"]["limits"]["memory"].removesuffix("Mi"))
+
+
+def _container(role: str) -> Any:
+    (body,) = (each for each in rendered(role, "deployment", values_of(role)) if each["kind"] == "Deployment")
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    return container
 
 
 class GpuScheduler:

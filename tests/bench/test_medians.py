@@ -16,7 +16,7 @@ from tests.bench.sample_results import WRONG, one, session
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAMES: Final = ("quick", "standard", "claims", "full")
+NAMES: Final = ("quick", "standard", "claims", "neighbours", "full")
 FACTORS: Final = {("s", "ms"): 1000.0}
 """By the page's unit and the target's, if they differ."""
 

@@ -68,6 +68,22 @@ FIGURES: dict[str, Case] = {
         [one("O", workload="W7", variant="SIGKILL", gap=14), one("O", workload="W7", variant="SIGTERM", gap=20)],
         Estimate(14, repetitions=1),
     ),
+    "a tenant's pods beside another's replicas": (
+        ("neighbour", "O", "replicas"),
+        [
+            one("O", workload="neighbour", variant="replicas", latencies=[each / 1000 for each in range(101)]),
+            one("O", workload="neighbour", variant="alone", latencies=[0.001]),
+        ],
+        Estimate(99, repetitions=1),
+    ),
+    "the most memory beside any load of a tenant": (
+        ("neighbour", "O", "memory"),
+        [
+            one("O", workload="neighbour", variant="replicas", memory_share=30.0),
+            one("O", workload="neighbour", variant="patches", memory_share=60.0),
+        ],
+        Estimate(60, repetitions=1),
+    ),
     "an idle process, in percent of a core": (
         ("idle", "O", "alone"),
         [one("O", workload="idle", variant="alone", cpu=0.3, window=60)],

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import admission, arrivals, background, churn, claims, cold_start, failover, growth, idle, pending_pods
+from bench import (
+    admission,
+    arrivals,
+    background,
+    churn,
+    claims,
+    cold_start,
+    failover,
+    growth,
+    idle,
+    neighbours,
+    pending_pods,
+    tenants,
+)
 from bench.claimed_pods import ClaimedPods
 from bench.cluster_objects import MappedPods
 from bench.contenders.kube_scheduler import KubeScheduler, KubeSchedulerWithClaims
@@ -201,6 +214,35 @@ def test_the_cost_of_an_idle_scheduler_is_measured(name: str) -> None:
     made = measured.calls.get("POST pods", 0)
     # Twenty in the one second of the window, if the machine is idle.
     assert 10 / slowness() < made < 40 if name == "others" else made == 0
+
+
+TENANTS = {
+    "alone": None,
+    "replicas": tenants.replicas(NODES, pods=30),
+    "requests": tenants.requests(NODES, pods=30),
+    "patches": tenants.patches(NODES, pods=3),
+    "large lines": tenants.large_lines(NODES, pods=3),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.long) for name in [*TENANTS][:3]), *[*TENANTS][3:]]
+)
+def test_pods_that_arrive_are_timed_beside_a_tenant_that_burdens_the_scheduler(name: str) -> None:
+    """Each is bound to its GPU; the tenant's pods wait, or share theirs, and the leader stays the leader."""
+    load = TENANTS[name]
+
+    measured = neighbours.measure(Cell("neighbour", "O", name, NODES, 10), 1, print, load=load, rate=5, lives=10)
+
+    assert faults(measured) == []
+    assert (measured.bound, len(measured.latencies)) == (10, 10)
+    assert measured.queued is not None
+    assert 0 < measured.queued < max(measured.latencies)
+    assert measured.memory_share is not None
+    # Of 256 MiB the interpreter and our modules take 30 at least.
+    assert 10 < measured.memory_share < 75
+    made = 0 if load is None else len(load.pods)
+    assert measured.answered > 2 * made if name == "patches" else measured.answered == made
 
 
 @pytest.mark.parametrize("contender", ["O", *(pytest.param(name, marks=pytest.mark.long) for name in ("H", "P"))])
