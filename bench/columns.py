@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.figures import (
     answer_rate,
+    appearance,
     bind_rate,
     cpu_a_pod,
     creation,
@@ -130,6 +131,7 @@ _SOME: Final[tuple[tuple[str, Callable[[Sequence[Measured]], str]], ...]] = (
     ("s from start to first bind", _medians(first_bind)),
     ("s of the longest gap", _medians(gap)),
     ("% of a core", _medians(idle_share)),
+    ("ms from creation to watch event, p50 / p99", _percentiles(appearance)),
     ("ms in the queue, mean", _medians(queued)),
     ("% of the memory limit", _medians(memory_share)),
 )

@@ -183,6 +183,11 @@ def gap(measured: Measured) -> float | None:
     return measured.gap
 
 
+def appearance(percent: float) -> Figure:
+    """Return the figure for this percentile of the times from creation to the observer's first watch event, in ms."""
+    return lambda measured: percentile(measured.appeared, percent) * 1000 if measured.appeared else None
+
+
 def queued(measured: Measured) -> float | None:
     """The mean time from the scheduler's first sight of a pod to its attempt, in ms; None except beside a tenant."""
     return None if measured.queued is None else measured.queued * 1000

@@ -14,6 +14,7 @@ import msgspec
 from bench.comparison import SEED, Estimate
 from bench.figures import (
     answer_rate,
+    appearance,
     bind_rate,
     cpu_a_pod,
     creation,
@@ -55,6 +56,8 @@ FIGURES: Final[Mapping[str, Figure]] = {
     "s from start to first bind": first_bind,
     "s of the longest gap": gap,
     "% of a core": idle_share,
+    "ms from creation to watch event, p50": appearance(50),
+    "ms from creation to watch event, p99": appearance(99),
     "ms in the queue, mean": queued,
     "% of the memory limit": memory_share,
     "CPU ms a pod": cpu_a_pod,

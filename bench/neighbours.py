@@ -89,6 +89,7 @@ def measure(  # noqa: PLR0913 - the parameters of a cell, with their defaults
     # The tenant's requests are counted too, so the counts say nothing of ours.
     measured.calls = {}
     measured.creations = streamed.took
+    measured.appeared = [seen.appeared[key] - at for key, at in streamed.answered.items() if key in seen.appeared]
     add_delays(measured, seen, streamed)
     bound = {name: given_to(pod) for name, pod in streamed.left.items() if "nodeName" in pod["spec"]}
     if not len(bound) == len(seen.bound) == objects.pods:

@@ -84,6 +84,8 @@ class Measured(msgspec.Struct, kw_only=True):
     """From the process's start to the first observed bind, for a cold start only."""
     gap: float | None = None
     """The longest time between two consecutive binds, for a failover only."""
+    appeared: list[float] = []
+    """From the answer to a pod's creation to its first watch event at the observer; beside a tenant only."""
     queued: float | None = None
     """The mean time from the scheduler's first sight of a pod to its last attempt; beside a tenant only."""
     memory_share: float | None = None

@@ -46,6 +46,8 @@ class Seen(msgspec.Struct):
     """The result: times by `namespace/name`, on the monotonic clock, which all processes of a machine share."""
 
     bound: dict[str, float] = {}
+    appeared: dict[str, float] = {}
+    """When the pod was received for the first time, bound or not."""
     events: dict[str, float] = {}
     """When the pod's first `Scheduled` event was received."""
     repeated: int = 0
@@ -168,6 +170,7 @@ class Watcher:
     def _pod(self, at: float, line: bytes) -> str:
         pod = self._pods.decode(line).object
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        self.seen.appeared.setdefault(key, at)
         if pod.spec.node and key not in self.seen.bound:
             self.seen.bound[key] = at
         return pod.metadata.version

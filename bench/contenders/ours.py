@@ -96,6 +96,7 @@ class GpuScheduler:
 
     def cost(self) -> Cost:
         """See Contender."""
+        assert self.command.process.alive(), f"it has ended: {self.command.process.output()[-2000:]}"
         return self._meter.read()
 
     def stop(self) -> None:

@@ -236,6 +236,7 @@ def test_pods_that_arrive_are_timed_beside_a_tenant_that_burdens_the_scheduler(n
 
     assert faults(measured) == []
     assert (measured.bound, len(measured.latencies)) == (10, 10)
+    assert len(measured.appeared) == len(measured.creations) == 10
     assert measured.queued is not None
     assert 0 < measured.queued < max(measured.latencies)
     assert measured.memory_share is not None
