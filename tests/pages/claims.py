@@ -9,7 +9,7 @@ from bench.columns import NONE, number
 from bench.gated_process import ROOT
 from bench.report import target_row
 from bench.targets import TARGETS
-from tests.pages import result
+from tests.pages import neighbours, result
 from tests.pages.parts import Page, table
 
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ def pages() -> Iterator[Page]:
     where = f"Measured {found.began[:10]} at commit `{found.commit}`: {machine}.", ""
     head = ("workload", "what", "of", "aim", "found", "95 % interval", "repetitions", "result")
     claims = (*where, *table(head, rows.values()), "", *table(("pods", *_SHOWN), _cells(found)))
-    yield Page(ROOT / "docs/performance.md", {"result": tuple(result.lines()), "figures of claims": claims})
+    parts = {
+        "result": tuple(result.lines()),
+        "figures of claims": claims,
+        "figures of neighbours": tuple(neighbours.lines()),
+    }
+    yield Page(ROOT / "docs/performance.md", parts)
     costs = table(("what", "measured", "95 % interval"), ((what, *row[4:6]) for what, row in rows.items()))
     yield Page(ROOT / "docs/isolation.md", {"cost of claims": tuple(costs)})
 
