@@ -31,7 +31,7 @@ from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
 from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
     from tests.objects import Object
@@ -289,7 +289,7 @@ async def test_a_part_that_ends_ends_the_process() -> None:
             await lifecycle.until_stopped(asyncio.Event(), [task])
 
 
-def command(*errors: Exception) -> Awaitable[None]:
+def command(*errors: Exception) -> Coroutine[Any, Any, None]:
     """Return a command that ends, or raises the error."""
 
     async def run_it() -> None:
