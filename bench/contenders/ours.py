@@ -84,7 +84,7 @@ class GpuScheduler:
 
     def go(self) -> None:
         """See Contender."""
-        self._meter = Meter(self.command.process.pid)
+        self._measure(self.command)
         # As a leader that releases the Lease writes it. A standby would wait until any other Lease expires.
         self._kube.patch(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": RELEASED_DURATION}})
 
@@ -96,13 +96,16 @@ class GpuScheduler:
 
     def cost(self) -> Cost:
         """See Contender."""
-        assert self.command.process.alive(), f"it has ended: {self.command.process.output()[-2000:]}"
+        assert self._measured.alive(), f"it has ended: {self._measured.output()[-2000:]}"
         return self._meter.read()
 
     def stop(self) -> None:
         """See Contender."""
         for command in self._started:
             command.process.stop()
+
+    def _measure(self, command: Command) -> None:
+        self._measured, self._meter = command.process, Meter(command.process.pid)
 
     def _reach(self, cluster: ClusterUnderTest) -> None:
         """Write what a kubelet gives a pod to reach the API server: the service account and the address."""
@@ -166,7 +169,7 @@ class ColdStart(GpuScheduler):
     def go(self) -> None:
         """See Contender; `began` is when the process was started."""
         self.command = self._start(_LEADER)
-        self._meter = Meter(self.command.process.pid)
+        self._measure(self.command)
 
 
 class MinimalColdStart(ColdStart):
@@ -194,7 +197,7 @@ class Pair(GpuScheduler):
         super().lead(cluster, objects)
         self.standby = self._start(_STANDBY)
         self.standby.wait_ready()
-        self._meter = Meter(self.standby.process.pid)
+        self._measure(self.standby)
 
     def end_leader(self) -> None:
         """Send the signal to the leader."""
