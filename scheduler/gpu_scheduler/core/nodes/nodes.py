@@ -109,6 +109,10 @@ class Nodes:
         self.advertising += _has_plugin(node) - _has_plugin(before)
         return frozenset({NodeChanged(ANY_NODE, Aspect.INVENTORY)}) if had and not self.advertising else frozenset()
 
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._nodes)
+
     def __iter__(self) -> Iterator[Node]:
         """Iterate over all nodes."""
         return iter(self._nodes.values())

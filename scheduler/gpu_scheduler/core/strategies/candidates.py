@@ -139,7 +139,7 @@ class Candidates:
 
     def _room_for_waiting(self) -> bool:
         """Whether pods of one more class may wait with an event of their own."""
-        most = max(MAX_WAITING, MAX_WAITING_NODES // max(len(list(self._nodes)), 1))
+        most = max(MAX_WAITING, MAX_WAITING_NODES // max(len(self._nodes), 1))
         if len(self._waiting) < most:
             return True
         for equivalence_class in [key for key, ranking in self._waiting.items() if ranking.waiting is None]:
@@ -177,7 +177,7 @@ class Candidates:
     def _drop_oldest(self) -> None:
         """Make room for one more ranking. A ranking for which pods wait is kept."""
         idle = [key for key, ranking in self._rankings.items() if ranking.waiting is None]
-        kept = max(MAX_RANKINGS, MAX_RANKED_NODES // max(len(list(self._nodes)), 1) - len(self._waiting))
+        kept = max(MAX_RANKINGS, MAX_RANKED_NODES // max(len(self._nodes), 1) - len(self._waiting))
         for equivalence_class in idle[: max(len(idle) + 1 - kept, 0)]:
             del self._rankings[equivalence_class]
 
