@@ -68,12 +68,8 @@ def requests(nodes: int, *, pods: int = 1000) -> TenantLoad:
 
 def patches(nodes: int, *, pods: int = 100) -> TenantLoad:
     """Return replicas with the longest map that is admitted, and patch them and as many pods that hold GPUs."""
-    lines, kept = iter(_lines(nodes, MAX_BYTES).splitlines(keepends=True)), ""
-    for line in lines:
-        if len(kept) + len(line) > MAX_BYTES:
-            break
-        kept += line
-    return TenantLoad(tuple(_replica(number, kept) for number in range(pods)), patched=True)
+    text = shapes.longest_map(_lines(nodes, MAX_BYTES))
+    return TenantLoad(tuple(_replica(number, text) for number in range(pods)), patched=True)
 
 
 def large_lines(nodes: int, *, pods: int = 24) -> TenantLoad:

@@ -6,6 +6,8 @@ import json
 import uuid
 from typing import Any, Final
 
+from gpu_scheduler.core.pods.placement_map import MAX_BYTES
+
 Object = dict[str, Any]
 
 MAP: Final = "gpu-scheduling-map"
@@ -14,6 +16,11 @@ FIELD: Final = f"metadata.annotations['{ASSIGNED}']"
 ROOM: Final = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
 IMAGE: Final = "registry.invalid/none"
 _ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
+
+
+def longest_map(lines: str) -> str:
+    """Return the first of these lines, as many as a map may have."""
+    return lines[: lines.rfind("\n", 0, MAX_BYTES) + 1]
 
 
 def literal(devices: str) -> list[Object]:

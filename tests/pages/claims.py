@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench import medians, results
-from bench.columns import NONE, number
 from bench.gated_process import ROOT
 from bench.report import target_row
 from bench.targets import TARGETS
 from tests.pages import neighbours, result
-from tests.pages.parts import Page, table
+from tests.pages.parts import Page, measured, medians_of, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +44,8 @@ def pages() -> Iterator[Page]:
         for aim, each in zip(TARGETS, found.targets, strict=True)
         if aim.workload in {"claims", "growth"} and (aim.what, aim.contenders) in _COSTS
     }
-    machine = f"{found.machine.processor}, {found.machine.cores} cores"
-    where = f"Measured {found.began[:10]} at commit `{found.commit}`: {machine}.", ""
     head = ("workload", "what", "of", "aim", "found", "95 % interval", "repetitions", "result")
-    claims = (*where, *table(head, rows.values()), "", *table(("pods", *_SHOWN), _cells(found)))
+    claims = (measured(found), "", *table(head, rows.values()), "", *table(("pods", *_SHOWN), _cells(found)))
     parts = {
         "result": tuple(result.lines()),
         "figures of claims": claims,
@@ -64,5 +61,4 @@ def _cells(found: medians.Medians) -> Iterator[tuple[str, ...]]:
     for cell in found.cells:
         name = _CONTENDERS.get((cell.cell.workload, cell.cell.contender))
         if name is not None:
-            figures = (cell.figures.get(figure) for figure in _SHOWN)
-            yield name, *(NONE if each is None else number(each.median) for each in figures)
+            yield name, *medians_of(cell, _SHOWN)

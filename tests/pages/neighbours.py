@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench import medians, results
-from bench.columns import NONE, number
 from bench.report import target_row
 from bench.targets import TARGETS
-from tests.pages.parts import table
+from tests.pages.parts import measured, medians_of, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,15 +30,9 @@ def lines() -> Iterator[str]:
     found = medians.read(results.FOLDER / "neighbours.json")
     targets = zip(TARGETS, found.targets, strict=True)
     rows = [target_row(aim, each.found) for aim, each in targets if aim.workload == "neighbour"]
-    machine = f"{found.machine.processor}, {found.machine.cores} cores"
-    yield f"Measured {found.began[:10]} at commit `{found.commit}`: {machine}."
+    yield measured(found)
     yield ""
     yield from table(("what", "found", "aim", "result"), ((row[1], row[4], row[3], row[7]) for row in rows))
     yield ""
-    yield from table(("the other tenant's load", *_SHOWN), _cells(found))
-
-
-def _cells(found: medians.Medians) -> Iterator[tuple[str, ...]]:
-    for cell in found.cells:
-        figures = (cell.figures.get(figure) for figure in _SHOWN)
-        yield cell.cell.variant, *(NONE if each is None else number(each.median) for each in figures)
+    cells = ((cell.cell.variant, *medians_of(cell, _SHOWN)) for cell in found.cells)
+    yield from table(("the other tenant's load", *_SHOWN), cells)

@@ -6,9 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.columns import NONE, number
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from bench.medians import CellMedians, Medians
 
 BEGIN: Final = "<!-- {}: written by make fmt -->"
 END: Final = "<!-- end of what make fmt writes -->"
@@ -32,6 +36,18 @@ class Page:
         if sorted(places) != sorted(self.parts):
             raise ValueError(f"{self.path} has places for {places}, but its parts are {list(self.parts)}")
         return _PART.sub(lambda found: "\n".join((BEGIN.format(found[1]), *self.parts[found[1]], END)), text)
+
+
+def measured(found: Medians) -> str:
+    """Return the line that says when, at which commit and on which machine it was measured."""
+    machine = f"{found.machine.processor}, {found.machine.cores} cores"
+    return f"Measured {found.began[:10]} at commit `{found.commit}`: {machine}."
+
+
+def medians_of(cell: CellMedians, shown: Iterable[str]) -> Iterator[str]:
+    """Yield the medians of these figures, as numbers for people."""
+    figures = (cell.figures.get(figure) for figure in shown)
+    return (NONE if each is None else number(each.median) for each in figures)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

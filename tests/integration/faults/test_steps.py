@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.core.pods.placement_map import MAX_BYTES
 from tests import objects
+from tests.integration.barrier import settle
 from tests.integration.command import start_alone
 from tests.waiting import eventually
 
@@ -27,8 +29,6 @@ HELD: Final = 300
 """Nodes whose devices all have a pod."""
 CLASSES: Final = 60
 """Pods that ask for a GPU, each with another CPU request."""
-MOST_TEXT: Final = 2**16
-"""Bytes of the longest map."""
 WATCHED: Final = "tests.integration.faults.program_with_step_times"
 CLIENTS: Final = 4
 # Long times, so that the leader keeps its Lease while its process is stopped. The ledger is audited all the time.
@@ -68,8 +68,7 @@ class Cluster:
 
     def settle(self) -> None:
         """Wait until the scheduler has seen all pods and nodes, and has tried each pod."""
-        version = self._plane.kube.call("GET", f"{self._namespace.pods}?limit=1")[1]["metadata"]["resourceVersion"]
-        self.command.wait_seen({"pods": version, "nodes": "0"})
+        settle(self._namespace, self.command)
         self.command.metrics()
 
     def change_unseen(self, change: Callable[[], None]) -> None:
@@ -123,13 +122,8 @@ def cluster(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> Iterat
 
 def _long_map() -> str:
     """Return a map as long as is admitted, whose lines all name nodes that are held."""
-    lines = (f"{index}={NODES[index % HELD]}:{index % len(DEVICES)}\n" for index in range(MOST_TEXT))
-    text = ""
-    for line in lines:
-        if len(text) + len(line) > MOST_TEXT:
-            return text
-        text += line
-    return text
+    lines = (f"{index}={NODES[index % HELD]}:{index % len(DEVICES)}\n" for index in range(MAX_BYTES))
+    return objects.longest_map("".join(lines))
 
 
 @pytest.mark.timeout(600)
