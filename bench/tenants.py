@@ -68,7 +68,7 @@ def requests(nodes: int, *, pods: int = 1000) -> TenantLoad:
 
 def patches(nodes: int, *, pods: int = 100) -> TenantLoad:
     """Return replicas with the longest map that is admitted, and patch them and as many pods that hold GPUs."""
-    text = shapes.longest_map(_lines(nodes, MAX_BYTES))
+    text = shapes.first_lines(_lines(nodes, MAX_BYTES), MAX_BYTES)
     return TenantLoad(tuple(_replica(number, text) for number in range(pods)), patched=True)
 
 

@@ -6,8 +6,6 @@ import json
 import uuid
 from typing import Any, Final
 
-from gpu_scheduler.core.pods.placement_map import MAX_BYTES
-
 Object = dict[str, Any]
 
 MAP: Final = "gpu-scheduling-map"
@@ -18,9 +16,9 @@ IMAGE: Final = "registry.invalid/none"
 _ORDER: Final = {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}
 
 
-def longest_map(lines: str) -> str:
-    """Return the first of these lines, as many as a map may have."""
-    return lines[: lines.rfind("\n", 0, MAX_BYTES) + 1]
+def first_lines(lines: str, most: int) -> str:
+    """Return the first of these lines, at most so many characters."""
+    return lines[: lines.rfind("\n", 0, most) + 1]
 
 
 def literal(devices: str) -> list[Object]:

@@ -123,7 +123,7 @@ def cluster(plane: ControlPlane, namespace: Namespace, tmp_path: Path) -> Iterat
 def _long_map() -> str:
     """Return a map as long as is admitted, whose lines all name nodes that are held."""
     lines = (f"{index}={NODES[index % HELD]}:{index % len(DEVICES)}\n" for index in range(MAX_BYTES))
-    return objects.longest_map("".join(lines))
+    return objects.first_lines("".join(lines), MAX_BYTES)
 
 
 @pytest.mark.timeout(600)
