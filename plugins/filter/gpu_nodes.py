@@ -118,7 +118,7 @@ def map_problems(text: str, cluster: Facts, tolerations: list[dict[str, Any]], m
         if strange:
             known = [str(device.index) for device in getattr(found[slot.node].inventory, "devices", ())]
             problems.append(
-                f"gpu_scheduling_map has the line {slot.index}={slot.node}:{slot.value}, and node"
+                f"gpu_scheduling_map has the line {slot}, and node"
                 f" {found[slot.node].name} has no GPU {', '.join(strange)}: it has {few(known) or 'none'}."
             )
     archs = {each["name"]: each["arch"] for each in cluster["nodes"]}

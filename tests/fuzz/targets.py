@@ -64,7 +64,7 @@ def check_map(data: bytes) -> None:
     except MapError as error:
         check_refusal(error, text.count("\n") + 1)
         return
-    lines = [f"{slot.index}={slot.node}:{slot.value}" for slot in parsed.slots]
+    lines = [str(slot) for slot in parsed.slots]
     assert lines
     for written in ("\n".join(lines), "# again\r\n" + "\r\n".join(reversed(lines)) + "\r\n \n"):
         again = parse_placement_map(written)

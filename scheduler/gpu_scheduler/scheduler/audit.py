@@ -107,6 +107,7 @@ async def _is_right(ledger: Ledger, ledger_steps: LedgerSteps) -> bool:
     entries = {key: value async for key, value in in_turns(present)}
     async for step in in_turns(steps):
         step()
+    await asyncio.sleep(0)  # and so does the copy of the rebuilt ledger
     right = True
     async for key, value in in_turns(rebuilt.entries()):
         right = entries.pop(key, None) == value and right

@@ -93,7 +93,7 @@ LINES = st.lists(
 @given(LINES, st.text(max_size=9))
 def test_sets_are_a_partition_of_each_line(lines: list[tuple[str, list[str]]], uid: str) -> None:
     """Sets are disjoint and together the line; two lines share a name if and only if they name the whole set."""
-    parsed = PlacementMap(Slot(index, node, tuple(devices)) for index, (node, devices) in enumerate(lines))
+    parsed = PlacementMap({i: f"{i}={node}:{','.join(devices)}" for i, (node, devices) in enumerate(lines)})
     found = [claims_of(parsed, index, uid=uid) for index in range(len(lines))]
 
     for (node, devices), claims in zip(lines, found, strict=True):
@@ -117,7 +117,7 @@ def test_the_claims_of_the_longest_maps_cost_little() -> None:
     """A map is read once for all of its pods, also if thousands of lines share thousands of devices."""
 
     def cost(lines: int) -> int:
-        shared = PlacementMap(Slot(index, "n", (str(index // 2), str(9000 + index % 7))) for index in range(lines))
+        shared = PlacementMap({index: f"{index}=n:{index // 2},{9000 + index % 7}" for index in range(lines)})
         slots = shared.slots
         return counted(lambda: [claim_sets(shared, slot, "default", "u") for slot in slots]).lines
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gpu_scheduler.core.ledger.indices import Indices
-from gpu_scheduler.core.pods.placement_map import PlacementMap, Slot
+from gpu_scheduler.core.pods.placement_map import PlacementMap
 from gpu_scheduler.core.refs import WorkloadKey
 from unit_tests.steps import counted, same
 
@@ -18,7 +18,7 @@ MAPS: dict[WorkloadKey, PlacementMap] = {}
 
 def workload(*lines: int, name: str = "train") -> WorkloadKey:
     """Return the key of a workload with these lines in its map."""
-    placement_map = PlacementMap(tuple(Slot(n, "node1", ()) for n in lines))
+    placement_map = PlacementMap({line: f"{line}=node1:" for line in lines})
     key = WorkloadKey("default", "Deployment", name, placement_map.digest)
     MAPS[key] = placement_map
     return key

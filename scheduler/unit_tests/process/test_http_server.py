@@ -5,9 +5,10 @@ import urllib.request
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import Gauge, generate_latest
 
 from gpu_scheduler.kube import turns
-from gpu_scheduler.process.http_server import Listener, ListenError, health_app
+from gpu_scheduler.process.http_server import PART, Listener, ListenError, health_app
 from gpu_scheduler.process.metrics import new_registry, read_gauges
 
 FAILURES: list[str] = []
@@ -92,6 +93,20 @@ async def test_other_tasks_run_while_the_metrics_are_made(monkeypatch: pytest.Mo
 
     assert seen == [0, 1, 2]
     assert [line for line in text.splitlines() if line.endswith(" 7.0")] == ["one 7.0", "two 7.0", "three 7.0"]
+
+
+async def test_a_family_that_is_written_in_parts_has_one_head() -> None:
+    """The text is the one that the whole family would have."""
+    registry = new_registry("1", "c")
+    gpus = Gauge("gpus", "GPUs of a node", labelnames=["node"], registry=registry)
+    for number in range(2 * PART + 1):
+        gpus.labels(f"n{number}").set(number)
+    app = health_app(alive={}, ready={}, registry=registry)
+    async with TestClient(TestServer(app)) as asking, asking.get("/metrics") as response:
+        text, whole = await response.text(), generate_latest(registry).decode()
+
+    lines, expected = ([line for line in each.splitlines() if "gpus" in line] for each in (text, whole))
+    assert lines == expected
 
 
 async def test_a_dump_has_its_own_path() -> None:

@@ -72,7 +72,7 @@ _devices = st.lists(st.integers(0, 15).map(str), unique=True, max_size=4).map(tu
 
 
 def _map_of(slots: Iterable[Slot]) -> PlacementMap:
-    return PlacementMap(sorted(slots, key=lambda slot: slot.index))
+    return PlacementMap({slot.index: str(slot) for slot in slots})
 
 
 def register() -> None:

@@ -76,7 +76,7 @@ def _measure(callback: Callable[..., object], *args: object) -> None:
     if seconds > LONG and not (isinstance(task, asyncio.Task) and task.get_name() == MAIN):
         slowness = _slowness()
         if seconds > LONG * slowness:
-            step = task.get_name() if isinstance(task, asyncio.Task) else repr(callback)
+            step = repr(task.get_coro()) if isinstance(task, asyncio.Task) else repr(callback)
             milliseconds = round(1000 * seconds / slowness, 1)
             log.warning("Long step", extra={"step": step, "milliseconds": milliseconds, "slowness": round(slowness, 2)})
 

@@ -91,7 +91,7 @@ def _open_line(pod: Pod, place: Place, cluster: Cluster) -> str:
     for candidate in _candidates(slot, place, cluster):
         found = fit.obstacles(candidate)
         if not (found.of_devices or found.of_node or found.of_volumes):
-            return f"{candidate.index}={candidate.node}:{candidate.value}"
+            return str(candidate)
     return ""
 
 

@@ -9,10 +9,10 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final
 
 from gpu_scheduler.core.immutable import immutable
@@ -38,7 +38,15 @@ _MAX_DIGITS: Final = len(str(MAX_NUMBER))
 UUID_DIGITS: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """Matches a UUID of a device without its kind, in the one spelling that a map may have."""
 _UUID: Final = re.compile(f"(?:GPU|MIG)-{UUID_DIGITS}")
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+_NUMBER: Final = f"(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})"
+_SPACE: Final = f"[{_BLANKS}]*"
+_LINE: Final = re.compile(
+    rf"^{_SPACE}(?:({_NUMBER}){_SPACE}={_SPACE}({_SUBDOMAIN}){_SPACE}:([^\n]*)|([^#\n{_BLANKS}][^\n]*))", re.MULTILINE
+)
+"""Matches each line that is neither blank nor a comment: index, node and GPUs, or the whole of another text. It finds
+all lines in C: a map may have 8,000, and is read in one step of the event loop."""
 
 _LINE_RULE: Final = "a line must be INDEX=NODE:ID,ID"
 _INDEX_RULE: Final = f"index must be a number without sign or leading zero, at most {MAX_NUMBER}"
@@ -78,6 +86,10 @@ class Slot:
     node: str
     devices: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Return the line as a map has it."""
+        return f"{self.index}={self.node}:{self.value}"
+
     @property
     def value(self) -> str:
         """Return the devices in the format of CUDA_VISIBLE_DEVICES; empty means no GPU."""
@@ -94,13 +106,13 @@ class PlacementMap:
 
     __slots__ = ("_starts", "_text", "digest", "indices")
 
-    def __init__(self, slots: Iterable[Slot]) -> None:
-        """Make a map of `slots`. They must be in order of index, and each index must occur once."""
-        slots = tuple(slots)
-        lines = [f"{slot.index}={slot.node}:{slot.value}" for slot in slots]
-        self._text = "\n".join(lines)
-        self._starts = array("I", accumulate((len(line) + 1 for line in lines), initial=0))
-        self.indices: Sequence[int] = array("i", (slot.index for slot in slots))
+    def __init__(self, lines: Mapping[int, str]) -> None:
+        """Make a map of `lines`: by its index each line `INDEX=NODE:ID,ID`, without blanks."""
+        indices = sorted(lines)
+        ordered = [lines[index] for index in indices]
+        self._text = "\n".join(ordered)
+        self._starts = array("I", accumulate([len(line) + 1 for line in ordered], initial=0))
+        self.indices: Sequence[int] = array("i", indices)
         """The indices of all lines, lowest first."""
         self.digest = blake2b(self._text.encode(), digest_size=16).hexdigest()
         """Stands for the map where only equality matters."""
@@ -143,11 +155,11 @@ class PlacementMap:
     def _slot(self, position: int) -> Slot:
         line = self._text[self._starts[position] : self._starts[position + 1] - 1]
         node, _, ids = line.partition("=")[2].partition(":")
-        devices, _ = _devices(ids) if len(ids) <= _SHORT else _devices.__wrapped__(ids)
+        devices, _ = _devices(ids)
         return Slot(self.indices[position], sys.intern(node), devices)
 
 
-NO_LINES: Final = PlacementMap(())
+NO_LINES: Final = PlacementMap({})
 
 
 def parse_number(text: str) -> int | None:
@@ -208,42 +220,55 @@ def _parse(text: str) -> PlacementMap:
     # Characters are counted first: hostile megabytes are refused without a count of their bytes.
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         raise MapError(_SIZE_RULE)
-    slots: dict[int, tuple[int, Slot]] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
-        content = line.strip(_BLANKS)
-        if not content or content.startswith("#"):
-            continue
-        slot = _parse_line(content, number)
-        earlier, _ = slots.setdefault(slot.index, (number, slot))
-        if earlier != number:
-            raise MapError(f"index {slot.index} must stand once, and line {earlier} has it", number, content)
-    if not slots:
+    lines: dict[int, str] = {}
+    for position, (number, node, ids, other) in enumerate(_LINE.findall(text)):
+        if other:
+            raise _error(text, position, _fault_of_line(other))
+        index = int(number)
+        devices, fault = _devices(ids.strip(_BLANKS))
+        if index > MAX_NUMBER:
+            fault = _INDEX_RULE
+        elif len(node) > _MAX_NODE:
+            fault = _NODE_RULE
+        elif fault is None and index in lines:
+            earlier, _ = _located(text, list(lines).index(index))
+            fault = f"index {index} must stand once, and line {earlier} has it"
+        if fault is not None:
+            raise _error(text, position, fault)
+        lines[index] = f"{number}={node}:{','.join(devices)}"
+    if not lines:
         raise MapError("it must have at least one line INDEX=NODE:ID,ID")
-    return PlacementMap(slots[index][1] for index in sorted(slots))
+    return PlacementMap(lines)
 
 
-def _parse_line(content: str, number: int) -> Slot:
-    left, equals, right = content.partition("=")
-    node, colon, ids = (part.strip(_BLANKS) for part in right.partition(":"))
-    if not equals or not colon:
-        raise MapError(_LINE_RULE, number, content)
-    index = parse_number(left.strip(_BLANKS))
-    if index is None:
-        raise MapError(_INDEX_RULE, number, content)
-    if len(node) > _MAX_NODE or _SUBDOMAIN.fullmatch(node) is None:
-        raise MapError(_NODE_RULE, number, content)
-    devices, fault = _devices(ids) if len(ids) <= _SHORT else _devices.__wrapped__(ids)
-    if fault is not None:
-        raise MapError(fault, number, content)
-    return Slot(index, sys.intern(node), devices)
+def _located(text: str, position: int) -> tuple[int, str]:
+    """Return the number of the line that `_LINE` finds at this position, counted from 0, and the line."""
+    found = next(islice(_LINE.finditer(text), position, None))
+    return text.count("\n", 0, found.start()) + 1, found[0].strip(_BLANKS)
+
+
+def _error(text: str, position: int, rule: str) -> MapError:
+    return MapError(rule, *_located(text, position))
+
+
+def _fault_of_line(text: str) -> str:
+    """Return the first rule that a line breaks that is not `INDEX=NODE:` and anything."""
+    left, equals, right = text.partition("=")
+    if not equals or ":" not in right:
+        return _LINE_RULE
+    return _INDEX_RULE if parse_number(left.strip(_BLANKS)) is None else _NODE_RULE
+
+
+def _devices(ids: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the devices of a line, and the rule that they break, if any."""
+    if parse_number(ids) is not None:
+        return (sys.intern(ids),), None
+    return _listed(ids) if len(ids) <= _SHORT else _listed.__wrapped__(ids)
 
 
 @lru_cache(maxsize=4096)
-def _devices(ids: str) -> tuple[tuple[str, ...], str | None]:
-    """Return the devices of a line, and the rule that they break, if any.
-
-    Equal devices of thousands of lines are stored once.
-    """
+def _listed(ids: str) -> tuple[tuple[str, ...], str | None]:
+    """Return what `_devices` does. Equal devices of thousands of lines are stored once."""
     devices = tuple(part.strip(_BLANKS) for part in ids.split(",")) if ids else ()
     return devices, _fault_of(devices)
 
@@ -252,16 +277,17 @@ def _fault_of(devices: tuple[str, ...]) -> str | None:
     """Return the rule that a line's devices break, if any."""
     if len(devices) > MAX_LINE_DEVICES:
         return _COUNT_RULE
-    kinds: set[str] = set()
-    seen: set[str] = set()
-    for device in devices:
-        kind = device_kind(device)
-        if kind is None:
-            return _GPU_RULE if device else _EMPTY_RULE
-        if device in seen:
-            return f"GPU {device} must stand once on a line"
-        kinds.add(kind)
-        seen.add(device)
+    kinds = set(map(device_kind, devices))
+    if None in kinds or len(set(devices)) < len(devices):
+        return _fault_of_device(devices)
     if len(kinds) > 1:
         return _KIND_RULE
     return _LENGTH_RULE if len(",".join(devices)) > MAX_VALUE else None
+
+
+def _fault_of_device(devices: tuple[str, ...]) -> str:
+    """Return the rule that the first wrong device breaks: it is no device, or stands there before."""
+    wrong = next(device for at, device in enumerate(devices) if device_kind(device) is None or device in devices[:at])
+    if device_kind(wrong) is not None:
+        return f"GPU {wrong} must stand once on a line"
+    return _GPU_RULE if wrong else _EMPTY_RULE
