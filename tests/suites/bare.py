@@ -26,4 +26,5 @@ def _bare(*files: str, **environment: str) -> Suite:
 BARE: Final[dict[str, Callable[[], Suite]]] = {
     "bare": lambda: _bare(*FILES),
     "bare-cold": lambda: _bare(FILES[0], BARE_COLD="1"),
+    "bare-ubuntu": lambda: _bare(FILES[0], BARE_SUITE="noble"),
 }

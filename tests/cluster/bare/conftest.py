@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def bare(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    """Start a machine with the suite of Debian after which the file is named."""
-    suite = request.path.stem.removeprefix("test_")
+    """Start a machine with the suite of Debian after which the file is named, or with another one that is given."""
+    suite = os.environ.get("BARE_SUITE", request.path.stem.removeprefix("test_"))
     with machine(suite, cold=bool(os.environ.get("BARE_COLD"))) as started:
         yield started

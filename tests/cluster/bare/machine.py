@@ -1,4 +1,4 @@
-"""Debian as its installer leaves it, with git, make, python3 and python3-venv: what README.md says a machine must have.
+"""Debian or Ubuntu as installed, with git, make, python3 and python3-venv: what README.md says a machine must have.
 
 A `Machine` is a root file system made by debootstrap, in namespaces of its own for mounts, processes and the network.
 Nothing of it outlives its first process, and it shares neither engine nor network interfaces with the host. Needs root.
@@ -27,12 +27,18 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = ("git", "make", "python3", "python3-venv", "ca-certificates")
 ABSENT: Final = ("docker", "dockerd", "debootstrap", "sudo", "ps", "sysctl", "gpg", "locale-gen", "curl", "ip", "go")
+OF_UBUNTU: Final = ("ps", "sysctl")
+"""Programs of these that every Ubuntu has."""
 ROOTS: Final = CACHE / "bare"
 """Packed root file systems."""
 MACHINES: Final = CACHE.with_name("gpu-scheduler-bare")
 """Unpacked ones, on the file system of the cache, so that its files can be linked."""
 CHECKOUT: Final = "/root/gpu-scheduler"
 CACHE_THERE: Final = "/root/.cache/gpu-scheduler"
+UBUNTU: Final = ("noble",)
+"""Suites of Ubuntu. Debian's debootstrap has neither their keys nor, for new ones, their scripts: all are the same."""
+UBUNTU_MIRROR: Final = "http://archive.ubuntu.com/ubuntu"
+UBUNTU_SECURITY: Final = "http://security.ubuntu.com/ubuntu"
 # What is cloned. An older commit shows what failed there (example: BARE_COMMIT=9332e1e make test-suite SUITE=bare).
 COMMIT: Final = os.environ.get("BARE_COMMIT", "HEAD")
 # 198.18.0.0/15 is for tests of networks (RFC 2544), so no host is there.
@@ -119,6 +125,11 @@ class Machine:
         sys.stdout.write(f"\n$ {command}\n{done.stdout}({seconds:.0f} s, exit status {done.returncode})\n")
         return Done(done.returncode, done.stdout, seconds)
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The programs that it must not have."""
+        return tuple(name for name in ABSENT if self.root.name not in UBUNTU or name not in OF_UBUNTU)
+
     def has(self, program: str) -> bool:
         """Return whether the program is found."""
         return self.run(f"command -v {shlex.quote(program)}").code == 0
@@ -137,20 +148,26 @@ def _run(*words: str) -> None:
 
 
 def packed(suite: str) -> Path:
-    """Return the packed root file system of a suite of Debian; make it first if it is not in the cache."""
+    """Return the packed root file system of a suite of Debian or Ubuntu; make it first if it is not in the cache."""
     archive = ROOTS / f"{suite}.tar"
     if archive.exists():
         return archive
     ROOTS.mkdir(parents=True, exist_ok=True)
     root = ROOTS / f".{suite}"
     shutil.rmtree(root, ignore_errors=True)
-    mirrors = _mirrors()
-    debian = mirrors.get("Debian", "http://deb.debian.org/debian")
-    security = mirrors.get("Debian-Security", "http://security.debian.org/debian-security")
-    _run("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(root), debian)
-    (root / "etc/apt/sources.list").write_text(
-        f"deb {debian} {suite} main\ndeb {debian} {suite}-updates main\ndeb {security} {suite}-security main\n"
-    )
+    words = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    if suite in UBUNTU:
+        mirror, security, components = UBUNTU_MIRROR, UBUNTU_SECURITY, "main universe"
+        words += ("--no-check-gpg", "--components=main,universe", suite, str(root), mirror, "gutsy")
+    else:
+        mirrors = _mirrors()
+        mirror = mirrors.get("Debian", "http://deb.debian.org/debian")
+        security = mirrors.get("Debian-Security", "http://security.debian.org/debian-security")
+        components = "main"
+        words += (suite, str(root), mirror)
+    _run(*words)
+    sources = ((mirror, suite), (mirror, f"{suite}-updates"), (security, f"{suite}-security"))
+    (root / "etc/apt/sources.list").write_text("".join(f"deb {uri} {name} {components}\n" for uri, name in sources))
     _run("tar", f"--directory={root}", f"--file={archive}.part", "--create", ".")
     Path(f"{archive}.part").rename(archive)
     shutil.rmtree(root)

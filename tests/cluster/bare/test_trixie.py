@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.bare.machine import ABSENT, LONGEST
+from tests.cluster.bare.machine import LONGEST
 
 if TYPE_CHECKING:
     from tests.cluster.bare.machine import Machine
@@ -25,7 +25,7 @@ def recap(output: str) -> tuple[int, int]:
 
 def test_nothing_is_installed(bare: Machine) -> None:
     """What these tests prove would be worth little on a machine that has a part of it already."""
-    assert [name for name in ABSENT if bare.has(name)] == []
+    assert [name for name in bare.absent if bare.has(name)] == []
     assert bare.run("python3 -c 'import apt'").code == 1
 
 
