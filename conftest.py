@@ -165,7 +165,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
-        _tell(f"{report.nodeid}: {crash.message if crash else report.longreprtext}")
+        # What its hooks say of it: which programs have ended.
+        told = [text for _, text in getattr(report, "user_properties", ())]
+        _tell(f"{report.nodeid}: {'; '.join((*told, crash.message if crash else report.longreprtext))}")
 
 
 def _tell(failure: str) -> None:

@@ -110,6 +110,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             for each in _started
             if each.log.exists()
         ]
+        report.user_properties += [("ended", str(each)) for each in _started if not each.alive()]
     return report
 
 

@@ -5,8 +5,9 @@ exits with 0. All suites run even after one has failed, so that one run shows al
 again at the end, because a run prints thousands of lines. Ctrl-C, SIGTERM and SIGHUP end the steps and clean up.
 
 Usage: python -m tests.suites SUITE[+SUITE…]…
-Suites after a plus run beside the first, at a lower priority: a suite with a cluster waits half of its time. `beyond`
-stands for every suite that `make test` does not run, and `in-turn` for one of those, chosen by the commit.
+Suites after a plus run beside the first, at a lower priority unless their programs have Leases: a suite with a cluster
+waits half of its time. `beyond` stands for every suite that `make test` does not run, and `in-turn` for one of those,
+chosen by the commit.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ def _recorded() -> Iterator[Path]:
 
 
 @contextmanager
-def _run_beside(names: list[str], results: list[Result]) -> Iterator[None]:
-    """Run these suites in a process of lower priority during the block; print its output afterwards."""
+def _run_beside(names: list[str], priority: tuple[str, ...], results: list[Result]) -> Iterator[None]:
+    """Run these suites in a process of their own during the block; print its output afterwards."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
         # Python finds the package `tests` because the process runs in the checkout. Its grace: a step's, and a cleanup.
-        command = (*GIVE_WAY, sys.executable, "-m", "tests.suites", *names)
+        command = (*priority, sys.executable, "-m", "tests.suites", *names)
         with started(command, output, grace=GRACE + SHORT) as beside:
             yield
             passed = beside.wait() == 0
@@ -114,7 +115,8 @@ def _run(together: list[list[str]], suites: dict[str, Suite]) -> int:
     with _recorded() as report:
         for name, *others in together:
             print(f"\n=== suite {name}", flush=True)
-            with _run_beside(others, results) if others else nullcontext():
+            priority = () if any(suites[other].leases for other in others) else GIVE_WAY
+            with _run_beside(others, priority, results) if others else nullcontext():
                 began = time.monotonic()
                 folder = results_of(name)
                 outcomes = run_suite(suites[name], {"SUITES_RESULTS": str(folder)})

@@ -148,16 +148,16 @@ def _contracts() -> Suite:
 def _integration() -> Suite:
     ignored = (f"--ignore={path}" for path in (FAULTS, PAGES, *BENCHMARK))
     # xdist would begin with the files of most tests. Those of the longest tests come first: see its conftest.py.
-    return Suite((programs(), by_file(WORKERS, "--no-loadscope-reorder", INTEGRATION, *ignored)))
+    return Suite((programs(), by_file(WORKERS, "--no-loadscope-reorder", INTEGRATION, *ignored)), leases=True)
 
 
 def _attacks() -> Suite:
-    return Suite((programs(), by_file(ATTACK_WORKERS, "tests/attacks")))
+    return Suite((programs(), by_file(ATTACK_WORKERS, "tests/attacks")), leases=True)
 
 
 def _faults() -> Suite:
     ignored = (f"--ignore={path}" for path in AUDITOR)
-    return Suite((programs(), *false_clocks(), by_file(FAULT_WORKERS, FAULTS, *ignored)))
+    return Suite((programs(), *false_clocks(), by_file(FAULT_WORKERS, FAULTS, *ignored)), leases=True)
 
 
 def false_clocks() -> tuple[Step, ...]:
@@ -195,7 +195,7 @@ GATE: Final[dict[str, Callable[[], Suite]]] = {
     "unit": _unit,
     "contracts": _contracts,
     "integration": _integration,
-    "pages": lambda: Suite((programs(), pytest(PAGES))),
+    "pages": lambda: Suite((programs(), pytest(PAGES)), leases=True),
     "attacks": _attacks,
     "faults": _faults,
     "default": lambda: scenario("default"),

@@ -56,6 +56,9 @@ class Suite:
     cleanup: tuple[Step, ...] = ()
     cluster: bool = False
     """Whether it changes the test cluster, which one run at a time may have."""
+    leases: bool = False
+    """Whether it runs programs that end when they cannot renew their Lease for ten seconds. It gives way to no other:
+    beside eight busy processes an API server of lower priority was not ready after five minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,14 @@ def _measure(callback: Callable[..., object], *args: object) -> None:
     if seconds > LONG and not (isinstance(task, asyncio.Task) and task.get_name() == MAIN):
         slowness = _slowness()
         if seconds > LONG * slowness:
-            step = repr(task.get_coro()) if isinstance(task, asyncio.Task) else repr(callback)
+            step = _name(task.get_coro() if isinstance(task, asyncio.Task) else callback)
             milliseconds = round(1000 * seconds / slowness, 1)
             log.warning("Long step", extra={"step": step, "milliseconds": milliseconds, "slowness": round(slowness, 2)})
+
+
+def _name(called: object) -> str:
+    """Return the name that all steps of one function have."""
+    return str(getattr(called, "__qualname__", called))
 
 
 def _slowness() -> float:

