@@ -316,7 +316,7 @@ def test_the_rankings_that_were_used_last_are_kept() -> None:
         assert decision.placement.devices == (str(memory - 1),)
         assert kept(state) <= candidates.MAX_RANKINGS
 
-    assert {each.requirements.memory for each in state.cluster.candidates._rankings} == set(range(2, 18))
+    assert {each.of_devices.memory for each in state.cluster.candidates._rankings} == set(range(2, 18))
 
 
 def test_a_cluster_of_few_nodes_keeps_more_rankings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,4 +457,4 @@ def test_pods_of_deleted_classes_make_room(monkeypatch: pytest.MonkeyPatch) -> N
     waits = [state.wait(asking(name=name, others=others)) for name in ("other", "fellow")]
 
     assert waits[0].cured_by == waits[1].cured_by
-    assert [each.requirements.requests for each in state.cluster.candidates._waiting] == [frozenset({("cpu", 7)})]
+    assert [each.of_node.requests for each in state.cluster.candidates._waiting] == [frozenset({("cpu", 7)})]

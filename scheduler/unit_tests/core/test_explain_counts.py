@@ -25,7 +25,7 @@ from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import POLICY, claimed, container, device_id, ledger, limit, node, nodes, pod, running
 from unit_tests.core.naive_placement import PodRequest
 from unit_tests.core.test_candidates import pod_of, some_node, some_request
-from unit_tests.core.test_node_fit_cache import HOLDERS, Holders, bind
+from unit_tests.core.test_shared_filters import HOLDERS, Holders, bind
 
 GPU = "nvidia.com/gpu"
 OF_A_PLUGIN = (
@@ -125,9 +125,9 @@ def test_the_free_devices_are_those_that_a_strategy_could_take(
     (place,) = explain(pending, state.cluster, {}).places
     ranking = state.cluster.candidates.ranking(pending, pending.request.count, state.cluster.strategy)
 
-    plugin_chooses = ranking.equivalence_class.requirements.plugin_chooses(node)
+    plugin_chooses = ranking.equivalence_class.of_devices.plugin_chooses(node)
     free = {row.device for row in place.devices if row.use is DeviceUse.FREE}
-    could = ranking.node_filter.fit(node).devices
+    could = ranking.class_filter.devices.fit(node).devices
     assert free == (set() if plugin_chooses else {str(device.index) for device in could})
 
 

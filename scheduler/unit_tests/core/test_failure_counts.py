@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.strategies.diagnosis import Diagnosis, FailureCount
-from gpu_scheduler.core.strategies.node_fit import FilterFailure
+from gpu_scheduler.core.strategies.filter_failure import FilterFailure
 
 NAMES = st.sampled_from("abcde")
 FAILURES = st.builds(

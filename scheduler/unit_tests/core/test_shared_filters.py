@@ -1,4 +1,4 @@
-"""NodeFilter: its fit of a node for all pods of one kind is computed once, and anew only after a change."""
+"""DeviceFilter and NodeFilter find something once for all pods that need the same, and again after a change."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +13,10 @@ from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest
 from gpu_scheduler.core.policy import Policy, Sharing
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import PodRef
+from gpu_scheduler.core.strategies.device_fit import DeviceFilter
 from gpu_scheduler.core.strategies.equivalence import equivalence_class_of
-from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
+from gpu_scheduler.core.strategies.filter_failure import FilterFailure
+from gpu_scheduler.core.strategies.node_fit import NodeFilter
 from unit_tests.core.asking import ClusterState, asking, having, words
 from unit_tests.core.build import bound, limit, running
 from unit_tests.core.naive_placement import PodRequest
@@ -24,10 +26,10 @@ Holders = Sequence[tuple[int, PodRequest]]
 HOLDERS = st.lists(st.tuples(st.integers(0, 3), some_request()), max_size=4)
 
 
-def filter_of(state: ClusterState, pod: Pod) -> NodeFilter:
-    """Return the pod's node filter, with an empty cache."""
-    requirements = equivalence_class_of(pod, pod.request.count, Strategy.LEAST_UTILIZED).requirements
-    return NodeFilter(requirements, pod, state.ledger, state.cluster.policy)
+def filter_of(state: ClusterState, pod: Pod) -> DeviceFilter:
+    """Return the pod's filter of devices, with an empty cache."""
+    requirements = equivalence_class_of(pod, pod.request.count, Strategy.LEAST_UTILIZED).of_devices
+    return DeviceFilter(requirements, pod, state.ledger, state.cluster.policy)
 
 
 def bind(state: ClusterState, where: str, holders: Holders) -> None:
@@ -51,14 +53,14 @@ def test_an_exclusive_pod_needs_no_check_of_holders(
 
 
 @given(some_node(), HOLDERS, some_request())
-def test_the_fit_has_the_first_reason(node: Node, holders: Holders, pod_request: PodRequest) -> None:
-    """The reason in the fit is that of the message."""
+def test_the_failure_has_the_first_reason(node: Node, holders: Holders, pod_request: PodRequest) -> None:
+    """The reason that is kept is that of the message."""
     state = ClusterState(node)
     bind(state, node.name, holders)
-    node_filter = filter_of(state, pod_of(pod_request, "a"))
-    found = node_filter.node_unschedulable(node)
+    node_filter = NodeFilter(pod_of(pod_request, "a"), state.ledger.used_resources)
+    found = node_filter.unschedulable(node)
 
-    failure = node_filter.fit(node).node_failure
+    failure = node_filter.failure(node)
 
     assert (failure and failure.ranked_reason) == (found and found.ranked_reason)
 
@@ -67,12 +69,12 @@ def test_a_fit_is_kept_until_its_node_changes() -> None:
     """Changes of other nodes do not matter."""
     node, other = having("node1", 8000), having("node2", 8000)
     state = ClusterState(node, other)
-    node_filter = filter_of(state, asking())
+    device_filter = filter_of(state, asking())
     holder = running("holder", "node1", None, annotations=words(assigned_devices=0))
-    found = [node_filter.fit(node)]
+    found = [device_filter.fit(node)]
 
     def changed(now: Node = node) -> bool:
-        found.append(node_filter.fit(now))
+        found.append(device_filter.fit(now))
         return found[-1] is not found[-2]
 
     state.ledger.apply_foreign_pod(ForeignPod(PodRef("other", "a", "a"), "node2", ResourceRequest({"cpu": 1})))
@@ -94,10 +96,10 @@ def test_a_fit_is_kept_until_its_node_changes() -> None:
 def test_one_fit_serves_all_numbers_of_devices() -> None:
     """Only the failure depends on the number."""
     state = ClusterState(having("node1", 8000, 8000, 4000))
-    node_filter = filter_of(state, asking(memory=5000))
-    fit = node_filter.fit(next(iter(state.nodes)))
+    device_filter = filter_of(state, asking(memory=5000))
+    fit = device_filter.fit(next(iter(state.nodes)))
 
-    assert [node_filter.failure(fit, number) for number in (1, 2, 3, 4)] == [
+    assert [device_filter.failure(fit, number) for number in (1, 2, 3, 4)] == [
         None,
         None,
         FilterFailure(Reason.INSUFFICIENT_GPU_MEMORY, 4000),
@@ -105,28 +107,37 @@ def test_one_fit_serves_all_numbers_of_devices() -> None:
     ]
 
 
-def test_equivalence_classes_that_differ_in_the_number_share_a_node_filter() -> None:
-    """Pods with a limit and pods without one have a filter each."""
-    state = ClusterState(having("node1", 8000, 8000))
+def test_equivalence_classes_share_what_they_need_alike() -> None:
+    """Those that differ in the count share both filters; a limit needs other devices, a request another node."""
+    state = ClusterState(having("node1", 8000, 8000, allocatable={"cpu": 8000}))
     candidates = state.cluster.candidates
     for number in (1, 2):
         state.decide(asking(number))
         state.decide(asking(number, others=limit(number)))
+        state.decide(asking(number, others={"resource_request": ResourceRequest({"cpu": 1000})}))
 
-    assert len(candidates._rankings) == 4
-    assert len(candidates._filters) == 2
+    assert len(candidates._rankings) == 6
+    assert len(candidates._device_filters) == 2
+    assert len(candidates._node_filters) == 2
 
 
 def test_deleted_nodes_are_forgotten() -> None:
-    """A node filter forgets them at its next use, for any number of devices."""
+    """The filters forget them at their next use, for any number of devices."""
     state = ClusterState(*(having(f"node{number}") for number in range(9)))
     state.decide(asking())
-    node_filter = next(iter(state.cluster.candidates._filters.values()))
-    assert len(node_filter._fits) == 9
+    (device_filter,), (node_filter,) = (
+        state.cluster.candidates._device_filters.values(),
+        state.cluster.candidates._node_filters.values(),
+    )
+
+    def kept() -> tuple[int, int]:
+        return len(device_filter._fits), len(node_filter._nodes)
+
+    assert kept() == (9, 9)
     state.forget_node("node1")
     state.decide(asking())
-    assert len(node_filter._fits) == 8
+    assert kept() == (8, 8)
     state.forget_node("node2")
     state.decide(asking(2))
 
-    assert len(node_filter._fits) == 7
+    assert kept() == (7, 7)

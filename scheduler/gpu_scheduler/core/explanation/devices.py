@@ -18,7 +18,7 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.placement_map import Slot
 from gpu_scheduler.core.pods.pod import Pod
-from gpu_scheduler.core.strategies.node_fit import NodeFilter
+from gpu_scheduler.core.strategies.device_fit import DeviceFilter
 
 _UNHEALTHY: Final = "its monitor reports it unhealthy"
 
@@ -62,7 +62,7 @@ def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) 
     return DeviceAnswer(node.name, device, use, why, _holders(holders, device, ledger, ends))
 
 
-def of_node(pod: Pod, node: Node, node_filter: NodeFilter, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
+def of_node(pod: Pod, node: Node, device_filter: DeviceFilter, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
     """Yield the devices of a node that a pod which asks for a count could have."""
     if node.advertised is not None and pod.gpu_limits:
         return
@@ -70,14 +70,16 @@ def of_node(pod: Pod, node: Node, node_filter: NodeFilter, cluster: Cluster, end
         claim = assumed_hold(pod, Placement(node.name, (str(device.index),), None))
         found = without_claims_of_pods((claim, *cluster.ledger.devices.holders_of(node.name, device.index).values()))
         holders = [each for each in found if each.ref.uid != claim.ref.uid]
-        use, why = _use(claim, device, node, node_filter, cluster)
+        use, why = _use(claim, device, node, device_filter, cluster)
         rows = _holders(holders, str(device.index), cluster.ledger, ends)
         yield DeviceAnswer(node.name, str(device.index), use, why, rows)
 
 
-def _use(claim: Hold, device: Device, node: Node, node_filter: NodeFilter, cluster: Cluster) -> tuple[DeviceUse, str]:
+def _use(
+    claim: Hold, device: Device, node: Node, device_filter: DeviceFilter, cluster: Cluster
+) -> tuple[DeviceUse, str]:
     """Return what keeps a pod that asks for a count from one device, and why."""
-    never, ledger = node_filter.never_fits(device), cluster.ledger
+    never, ledger = device_filter.never_fits(device), cluster.ledger
     if never:
         return DeviceUse.UNSUITABLE, never
     closed = _closed(device, node)
@@ -88,7 +90,7 @@ def _use(claim: Hold, device: Device, node: Node, node_filter: NodeFilter, clust
     apart = gpu_filters.plugin_apart(claim, node, ledger)
     if apart is not None:
         return DeviceUse.UNSUITABLE, apart.what
-    not_now = node_filter.fits_not_now(node, device)
+    not_now = device_filter.fits_not_now(node, device)
     return (DeviceUse.UNSUITABLE, not_now) if not_now else (DeviceUse.FREE, "")
 
 

@@ -29,9 +29,10 @@ from gpu_scheduler.core.pods.request import LineRequest
 from gpu_scheduler.core.reasons import RANKING, Reason, Unschedulable, is_permanent, rank_of
 from gpu_scheduler.core.refs import PodRef
 from gpu_scheduler.core.start_together import other_lines
+from gpu_scheduler.core.strategies.class_filter import ClassFilter
+from gpu_scheduler.core.strategies.device_fit import DeviceFit
 from gpu_scheduler.core.strategies.diagnosis import FailureCount, unschedulable
-from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFit
-from gpu_scheduler.core.strategies.ranking import Ranking
+from gpu_scheduler.core.strategies.filter_failure import FilterFailure
 from gpu_scheduler.core.text import natural
 
 _NO_LINE: Final = frozenset({Reason.INDEX_UNKNOWN, Reason.INDEX_NOT_IN_MAP})
@@ -118,12 +119,9 @@ def _by_count(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
 def _nodes(pod: Pod, request: CountRequest, cluster: Cluster, ends: Ends, most: int) -> Places:
     """Return the nodes that are nearest to fitting a pod that asks for a count."""
     ranking = cluster.candidates.ranking(pod, request, cluster.strategy)
-    node_filter, gpus = ranking.node_filter, ranking.equivalence_class.gpus
-    fits = [node_filter.fit(node) for node in cluster.nodes]
-    failures = [(node_filter.failure(fit, gpus), fit) for fit in fits]
-    failures.sort(key=_distance)
-    others = Counter(failure.reason for failure, _ in failures[most:] if failure is not None)
-    nearest = tuple(_node_place(pod, fit, ranking, cluster, ends) for _, fit in failures[:most])
+    answers = sorted(map(ranking.class_filter.filter, cluster.nodes), key=_distance)
+    others = Counter(failure.reason for _, failure in answers[most:] if failure is not None)
+    nearest = tuple(_node_place(pod, fit, ranking.class_filter, cluster, ends) for fit, _ in answers[:most])
     return Places(_of_count(pod, request.count, cluster), nearest, tuple(others.most_common()))
 
 
@@ -137,24 +135,24 @@ def _of_count(pod: Pod, count: int, cluster: Cluster) -> tuple[Unschedulable, ..
     return tuple(each for each in (unset, over or short) if each is not None)
 
 
-def _distance(answer: tuple[FilterFailure | None, NodeFit]) -> tuple[int, int, str, str]:
+def _distance(answer: tuple[DeviceFit, FilterFailure | None]) -> tuple[int, int, str, str]:
     """Return the sort key of a node: those that fit, then those whose failure is reported last and offers most."""
-    failure, fit = answer
+    fit, failure = answer
     name = fit.node.name
     if failure is None:
         return -len(RANKING), 0, natural(name), name
     return -rank_of(failure.ranked_reason), -failure.offer, natural(name), name
 
 
-def _node_place(pod: Pod, fit: NodeFit, ranking: Ranking, cluster: Cluster, ends: Ends) -> Place:
-    node, node_filter, equivalence_class = fit.node, ranking.node_filter, ranking.equivalence_class
-    devices = tuple(of_node(pod, node, node_filter, cluster, ends))
-    failure = node_filter.device_failure(fit, equivalence_class.gpus)
+def _node_place(pod: Pod, fit: DeviceFit, class_filter: ClassFilter, cluster: Cluster, ends: Ends) -> Place:
+    node, gpus = fit.node, class_filter.equivalence_class.gpus
+    devices = tuple(of_node(pod, node, class_filter.devices, cluster, ends))
+    failure = class_filter.devices.failure(fit, gpus)
     of_devices: tuple[Unschedulable, ...] = ()
     if failure is not None:
         count = FailureCount(1, failure.offer, node.name)
-        found = unschedulable(equivalence_class, node_filter, failure.ranked_reason, count, node)
-        missing = equivalence_class.gpus - fit.available if failure.reason is Reason.NOT_ENOUGH_GPUS else 0
+        found = unschedulable(class_filter, failure.ranked_reason, count, node)
+        missing = gpus - fit.available if failure.reason is Reason.NOT_ENOUGH_GPUS else 0
         # Pods of the other kind keep all GPUs of the node, whoever else holds some.
         apart = gpu_filters.plugin_apart(assumed_hold(pod, Placement(node.name, ("0",), None)), node, cluster.ledger)
         of_devices = (replace(found, blockers=_fewest_holders(devices, missing) if apart is None else ()),)

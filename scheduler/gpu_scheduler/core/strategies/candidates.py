@@ -1,8 +1,8 @@
 """Nodes for pods that ask for a count: a ranking for each equivalence class, and events for pods that wait.
 
-LAW: a new class filters all nodes once, in turns if `filtering` is read before the decision. After that, a decision
-filters only the nodes that changed. After a change, the cost depends on a bounded number of classes, however many there
-are for which pods wait.
+LAW: a new class filters all nodes once, in turns if `filtering` is read before the decision; their devices only if no
+class before it needs the same of a device. After that, a decision filters only the nodes that changed. After a change,
+the cost depends on a bounded number of classes, however many there are for which pods wait.
 """
 
 from collections import OrderedDict
@@ -17,14 +17,17 @@ from gpu_scheduler.core.pods.count_request import MAX_DEVICES, CountRequest, Str
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Unschedulable
+from gpu_scheduler.core.strategies.class_filter import ClassFilter
+from gpu_scheduler.core.strategies.device_fit import DeviceFilter
 from gpu_scheduler.core.strategies.diagnosis import unschedulable
 from gpu_scheduler.core.strategies.equivalence import (
+    DeviceRequirements,
     EquivalenceClass,
-    PlacementRequirements,
+    NodeRequirements,
     equivalence_class_of,
     unconstrained,
 )
-from gpu_scheduler.core.strategies.node_fit import DevicesOfNodes, NodeFilter
+from gpu_scheduler.core.strategies.node_fit import NodeFilter
 from gpu_scheduler.core.strategies.orderings import LastAssigned
 from gpu_scheduler.core.strategies.ranking import Ranking
 
@@ -35,23 +38,22 @@ MAX_RANKED_NODES: Final = 80_000
 """A small cluster keeps more rankings: as many as have this number of nodes in total. CPU and memory requests are part
 of a class, so that many classes are usual, and a pod of a new class causes all nodes to be filtered."""
 
-
 MAX_WAITING: Final = 16
 """For how many classes pods wait at least with an event of their own, for any number of nodes."""
 
 MAX_WAITING_NODES: Final = 40_000
 """A small cluster has more of them: as many as have this number of nodes in total. At 500 nodes they are 80: after a
-change they take 1 ms, and 28 MiB. Pods of other classes share an event, of any node that has a GPU for any of them."""
+change they take 1 ms, and 16 MiB. Pods of other classes share an event, of any node that has a GPU for any of them."""
 
 
 class Candidates:
     """The rankings for one ledger and its nodes."""
 
     __slots__ = (
-        "_devices",
-        "_filters",
+        "_device_filters",
         "_generation",
         "_ledger",
+        "_node_filters",
         "_nodes",
         "_policy",
         "_rankings",
@@ -65,10 +67,10 @@ class Candidates:
         self._policy = policy
         self._rankings: OrderedDict[EquivalenceClass, Ranking] = OrderedDict()
         """The ranking that was used last comes last."""
-        self._filters: WeakValueDictionary[PlacementRequirements, NodeFilter] = WeakValueDictionary()
-        """The filters of the rankings. Classes that differ only in the count share one."""
-        self._devices: WeakValueDictionary[PlacementRequirements, DevicesOfNodes] = WeakValueDictionary()
-        """What the filters have of the nodes' devices. Those that ask for the same of a device share it."""
+        self._device_filters: WeakValueDictionary[DeviceRequirements, DeviceFilter] = WeakValueDictionary()
+        """The filters of the rankings for devices. Classes that need the same of a device share one."""
+        self._node_filters: WeakValueDictionary[NodeRequirements, NodeFilter] = WeakValueDictionary()
+        """Their filters for nodes. Classes that need the same of a node besides devices share one."""
         self._shared: dict[EquivalenceClass, Ranking] = {}
         """Rankings for pods of many classes, whose events they share: 32 at most."""
         self._waiting: dict[EquivalenceClass, Ranking] = {}
@@ -93,9 +95,9 @@ class Candidates:
         equivalence_class = equivalence_class_of(pod, request, strategy)
         if equivalence_class in self._rankings:
             return
-        node_filter = self._add(equivalence_class, pod).node_filter
+        class_filter = self._add(equivalence_class, pod).class_filter
         for node in tuple(self._nodes):
-            node_filter.fit(node)
+            class_filter.filter(node)
             yield
 
     def wait(self, ranking: Ranking) -> ClassChanged:
@@ -113,7 +115,7 @@ class Candidates:
         reason = ranking.diagnosis.reason()
         count = ranking.diagnosis.count(reason)
         node = self._node(count.node) or Node(count.node)
-        return unschedulable(ranking.equivalence_class, ranking.node_filter, reason, count, node)
+        return unschedulable(ranking.class_filter, reason, count, node)
 
     def pop_events(self) -> frozenset[ClusterEvent]:
         """Return the events of the waiting classes that a node begins to fit, or whose reason has changed."""
@@ -133,8 +135,7 @@ class Candidates:
 
     def _add(self, equivalence_class: EquivalenceClass, pod: Pod) -> Ranking:
         self._drop_oldest()
-        node_filter = self._filter(equivalence_class.requirements, pod)
-        ranking = self._rankings[equivalence_class] = Ranking(equivalence_class, node_filter)
+        ranking = self._rankings[equivalence_class] = Ranking(self._filter(equivalence_class, pod))
         return ranking
 
     def _room_for_waiting(self) -> bool:
@@ -148,28 +149,31 @@ class Candidates:
 
     def _shared_ranking(self, ranking: Ranking) -> Ranking:
         """Return the up-to-date ranking of all nodes that have a GPU which may be given to pods of this class."""
-        shared = EquivalenceClass(1, ranking.equivalence_class.requirements.of_sharing)
+        shared = EquivalenceClass(1, ranking.equivalence_class.of_devices.of_sharing, NodeRequirements())
         found = self._shared.get(shared)
         if found is None:
-            node_filter = self._filter(shared.requirements, unconstrained(ranking.node_filter.sample))
-            found = self._shared[shared] = Ranking(shared, node_filter, any_change=True)
+            pod = unconstrained(ranking.class_filter.node.sample)
+            found = self._shared[shared] = Ranking(self._filter(shared, pod), any_change=True)
         self._update(found)
         return found
 
-    def _filter(self, requirements: PlacementRequirements, pod: Pod) -> NodeFilter:
-        node_filter = self._filters.get(requirements)
-        if node_filter is None:
-            devices = self._devices.setdefault(requirements.of_devices, DevicesOfNodes())
-            node_filter = NodeFilter(requirements, pod, self._ledger, self._policy, devices)
-            self._filters[requirements] = node_filter
-        return node_filter
+    def _filter(self, equivalence_class: EquivalenceClass, pod: Pod) -> ClassFilter:
+        """Return the filters for the class of the pod."""
+        _, of_devices, of_node = equivalence_class
+        devices = self._device_filters.get(of_devices)
+        if devices is None:
+            devices = self._device_filters[of_devices] = DeviceFilter(of_devices, pod, self._ledger, self._policy)
+        node = self._node_filters.get(of_node)
+        if node is None:
+            node = self._node_filters[of_node] = NodeFilter(pod, self._ledger.used_resources)
+        return ClassFilter(equivalence_class, devices, node)
 
     def _update(self, ranking: Ranking) -> None:
         changed = self._ledger.generations.since(ranking.generation)
         if changed is None:
             ranking.clear()
             changed = [node.name for node in self._nodes]
-            ranking.node_filter.keep(changed)
+            ranking.class_filter.keep(changed)
         for name in changed:
             ranking.update(name, self._node(name))
         ranking.generation = self._ledger.generations.now

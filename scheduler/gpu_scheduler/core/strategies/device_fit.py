@@ -1,15 +1,16 @@
-"""What one node has for pods with the same requirements and any count: devices that they can have, or a failure.
+"""Which devices of one node pods can have that need the same of a device and ask for any count, or why too few.
 
-LAW: this module reads one node and its holds, never another node. A result is valid until something changes on the
-node.
+LAW: this module reads one node and its holds, never another node. What the pods need of the node besides devices is
+none of its business, so that pods of many requests for CPU share what is found here. A result is valid until something
+changes on the node.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpu_scheduler import names
-from gpu_scheduler.core.filters import gpu_filters, node_filters
+from gpu_scheduler.core.filters import gpu_filters
 from gpu_scheduler.core.ledger.conflicts import may_share
 from gpu_scheduler.core.ledger.hold import Hold, assumed_hold
 from gpu_scheduler.core.ledger.ledger import Ledger
@@ -19,34 +20,19 @@ from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy, Sharing
-from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, highest_ranked, rank_of
-from gpu_scheduler.core.strategies.equivalence import PlacementRequirements
+from gpu_scheduler.core.reasons import Reason, Unschedulable
+from gpu_scheduler.core.strategies.equivalence import DeviceRequirements
+from gpu_scheduler.core.strategies.filter_failure import FilterFailure, filter_failure
 from gpu_scheduler.core.strategies.orderings import ORDERINGS, FreeDevice
 from gpu_scheduler.core.text import quote
 
 
-class FilterFailure(NamedTuple):
-    """Why a node does not fit, and how much it has of what is missing."""
-
-    reason: Reason
-    offer: int = 0
-    beyond: bool = False
-    """Whether the pods ask for more than the node has in all."""
-
-    @property
-    def ranked_reason(self) -> RankedReason:
-        """What decides which of several failures is reported."""
-        return self.reason, self.beyond
-
-
-class NodeFit(NamedTuple):
-    """What a node has for pods with the same requirements."""
+class DeviceFit(NamedTuple):
+    """The devices that a node has for pods with the same requirements."""
 
     node: Node
     suitable: int
     """How many of its devices would fit if all of them were free."""
-    node_failure: FilterFailure | None
-    """Why the pods cannot use the node for a reason other than its GPUs."""
     devices: tuple[FreeDevice, ...]
     """The devices that the pods can have, in the order in which their strategy takes them."""
     available: int
@@ -77,21 +63,6 @@ class _StaticDevices(NamedTuple):
     """The keys of the devices that they could have if no pod held any, they were healthy, and none were cordoned."""
 
 
-class _StaticFit(NamedTuple):
-    """The part of a fit that does not depend on the pods of the node."""
-
-    devices: _StaticDevices
-    node_failure: FilterFailure | None
-    limits: tuple[tuple[str, int], ...]
-    """By resource: the highest used amount that leaves enough for one more pod."""
-
-
-class DevicesOfNodes(dict[str, _StaticDevices]):
-    """By node: its devices for all pods that differ in nothing but the rest of what they need of a node."""
-
-    __slots__ = ("__weakref__",)
-
-
 class _Devices(NamedTuple):
     """The devices of a node that pods could have if all were healthy and in service."""
 
@@ -106,8 +77,8 @@ _NO_HOLDERS: Final[Mapping[str, Hold]] = {}
 _NONE_HELD: Final[Mapping[str, Mapping[str, Hold]]] = {}
 
 
-class NodeFilter:
-    """Filters nodes for pods with the same requirements, and keeps each result until the node changes."""
+class DeviceFilter:
+    """Filters the devices of nodes for pods with the same requirements, and keeps a result until its node changes."""
 
     __slots__ = (
         "__weakref__",
@@ -118,27 +89,19 @@ class NodeFilter:
         "_order",
         "_requirements",
         "_sharing",
-        "_static_devices",
         "exclusive",
-        "sample",
         "utilization_goal",
     )
 
     def __init__(
         self,
-        requirements: PlacementRequirements,
+        requirements: DeviceRequirements,
         sample: Pod,
         ledger: Ledger,
         policy: Policy,
-        devices: DevicesOfNodes | None = None,
     ) -> None:
-        """Filter for pods with `requirements`. `sample` is one of these pods.
-
-        `devices` is shared by filters whose requirements are equal in `of_devices`.
-        """
+        """Filter for pods with `requirements`. `sample` is one of these pods."""
         self._requirements = requirements
-        self._static_devices = DevicesOfNodes() if devices is None else devices
-        self.sample = sample
         self._sharing = policy.sharing
         self._ledger = ledger
         self._gpu_type = requirements.gpu_type.lower()
@@ -150,15 +113,15 @@ class NodeFilter:
         # Only pods of one map share a ResourceClaim, whatever the operator has set.
         self.exclusive = requirements.exclusive and (requirements.by_uuid or not shares)
         """Whether the pods can have only devices that no other pod holds."""
-        self._fits: dict[str, tuple[int, _StaticFit, NodeFit]] = {}
+        self._fits: dict[str, tuple[int, _StaticDevices, DeviceFit]] = {}
         """By node: the number of the last change that the fit includes, and the fit."""
 
-    def fit(self, node: Node) -> NodeFit:
+    def fit(self, node: Node) -> DeviceFit:
         """Return what the node has for the pods. A fit is computed again only if something has changed on the node."""
         changes = self._ledger.generations
         generation, static, fit = self._fits.get(node.name, (-1, None, None))
-        if static is None or static.devices.node is not node:
-            static = self._static_fit(node)
+        if static is None or static.node is not node:
+            static = self._static_devices(node)
         elif fit is not None and generation >= changes.last(node.name):
             return fit
         fit = self._fit_by_number(static) if self._requirements.plugin_chooses(node) else self._fit_by_device(static)
@@ -168,35 +131,23 @@ class NodeFilter:
     def forget(self, name: str) -> None:
         """Remove the node."""
         self._fits.pop(name, None)
-        self._static_devices.pop(name, None)
 
-    def keep(self, nodes: Iterable[str]) -> None:
+    def keep(self, nodes: set[str]) -> None:
         """Remove all nodes except these."""
         for name in self._fits.keys() - nodes:
-            self.forget(name)
+            del self._fits[name]
 
-    def failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
-        """Return why the node does not fit pods that ask for `count` devices: the highest ranked of its failures."""
-        of_devices, of_node = self.device_failure(fit, count), fit.node_failure
-        if of_devices is None or of_node is None:
-            return of_devices or of_node
-        return min(of_devices, of_node, key=lambda failure: rank_of(failure.ranked_reason))
-
-    def device_failure(self, fit: NodeFit, count: int) -> FilterFailure | None:
+    def failure(self, fit: DeviceFit, count: int) -> FilterFailure | None:
         """Return why the GPUs of the node do not suffice for pods that ask for `count`."""
         if fit.suitable < count:
             return self._never(fit.node, count)
         if fit.available >= count:
             return None
         if fit.available_if_healthy >= count:
-            return _failure(Reason.GPU_UNHEALTHY)
+            return filter_failure(Reason.GPU_UNHEALTHY)
         if fit.available_if_uncordoned >= count:
-            return _failure(Reason.GPU_CORDONED)
-        return _failure(Reason.NOT_ENOUGH_GPUS, fit.available)
-
-    def node_unschedulable(self, node: Node) -> Unschedulable | None:
-        """Return why the pods cannot use the node for a reason other than its GPUs."""
-        return highest_ranked(node_filters.failures(self.sample, node, self._ledger.used_resources))
+            return filter_failure(Reason.GPU_CORDONED)
+        return filter_failure(Reason.NOT_ENOUGH_GPUS, fit.available)
 
     def health_problem(self, node: Node) -> str:
         """Return what is wrong with the health of GPUs that the pods could have otherwise, as text for people."""
@@ -220,7 +171,7 @@ class NodeFilter:
         if self._requirements.by_uuid and device.uuid is None:
             return "its UUID is unknown"
         if not self._selected(device):
-            return f"the pod's ResourceClaim selects {self._requirements.device_selector}"
+            return f"the pod's ResourceClaim selects {self._requirements.selector}"
         total = device.memory or 0
         return f"it has {total} MiB" if total < self._requirements.memory else ""
 
@@ -235,18 +186,7 @@ class NodeFilter:
         free = self._free_memory(device, reading, holders)
         return f"{free} MiB of its memory are free" if free < self._requirements.memory else ""
 
-    def _static_fit(self, node: Node) -> _StaticFit:
-        devices = self._static_devices.get(node.name)
-        if devices is None or devices.node is not node:
-            devices = self._static_devices[node.name] = self._devices_of(node)
-        closed = highest_ranked(node_filters.closed(self.sample, node))
-        return _StaticFit(
-            devices,
-            None if closed is None else _failure(closed.reason, beyond=closed.beyond),
-            tuple([(name, there - asked) for name, asked, there in node_filters.requested_of(self.sample, node)]),
-        )
-
-    def _devices_of(self, node: Node) -> _StaticDevices:
+    def _static_devices(self, node: Node) -> _StaticDevices:
         inventory, (number, sizes) = _inventory(node), self._sizes(node)
         enough = sum([size >= self._requirements.memory for size in sizes])
         if self._requirements.plugin_chooses(node):
@@ -264,8 +204,7 @@ class NodeFilter:
             _keys(tuple(found.cordoned)),
         )
 
-    def _fit_by_device(self, found: _StaticFit) -> NodeFit:
-        static = found.devices
+    def _fit_by_device(self, static: _StaticDevices) -> DeviceFit:
         node, total = static.node, len(static.keys)
         held = self._ledger.devices.held(node.name)
         free, unhealthy, cordoned = static.free, len(static.unhealthy_keys), len(static.cordoned_keys)
@@ -282,17 +221,13 @@ class NodeFilter:
         busy = 1000 * taken // total if taken else 0
         available = len(free)
         healthy = available + unhealthy
-        failure = self._node_failure(found)
-        return NodeFit(
-            node, static.suitable, failure, free, available, healthy, healthy + cordoned, total - taken, busy
-        )
+        return DeviceFit(node, static.suitable, free, available, healthy, healthy + cordoned, total - taken, busy)
 
-    def _fit_by_number(self, found: _StaticFit) -> NodeFit:
+    def _fit_by_number(self, static: _StaticDevices) -> DeviceFit:
         """Return a fit with as many devices as the plugin has left.
 
         It is unknown which devices it gives, so all must fit, and none may be cordoned.
         """
-        static = found.devices
         node = static.node
         total = node.allocatable.get(names.GPU_RESOURCE, 0)
         left = max(total - self._ledger.used_resources.used(node.name, names.GPU_RESOURCE), 0)
@@ -300,30 +235,14 @@ class NodeFilter:
             left = 0
         busy = 1000 * (total - left) // total if left else 1000
         available = 0 if node.cordons else left
-        failure = self._node_failure(found)
-        return NodeFit(node, static.suitable, failure, static.free, available, available, left, left, busy)
-
-    def _node_failure(self, static: _StaticFit) -> FilterFailure | None:
-        """Return the failure that `node_unschedulable` gives, without its text.
-
-        All failures that do not depend on the pods of the node rank higher than those that do.
-        """
-        name, used_resources = static.devices.node.name, self._ledger.used_resources
-        if static.node_failure is not None:
-            return static.node_failure
-        for resource, most in static.limits:
-            if used_resources.used(name, resource) > most:
-                return _failure(Reason.INSUFFICIENT_RESOURCES)
-        ports = self._requirements.ports
-        port = node_filters.ports_free(self.sample, static.devices.node, used_resources) if ports else None
-        return None if port is None else _failure(port.reason)
+        return DeviceFit(node, static.suitable, static.free, available, available, left, left, busy)
 
     def _of_type(self, device: Device) -> bool:
         return not self._gpu_type or self._gpu_type in device.model.lower()
 
     def _selected(self, device: Device) -> bool:
         """Whether the node's inventory says what the pod's own claim selects. The driver must publish it too."""
-        selector = self._requirements.device_selector
+        selector = self._requirements.selector
         return (
             selector.uuid in {"", device.uuid}
             and selector.index in {None, device.index}
@@ -362,8 +281,8 @@ class NodeFilter:
         """Return the failure of a node that has too few devices, or too small ones, even if all were free."""
         number, sizes = self._sizes(node)
         if number < count:
-            return _failure(Reason.GPU_NOT_FOUND, number)
-        return _failure(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
+            return filter_failure(Reason.GPU_NOT_FOUND, number)
+        return filter_failure(Reason.INSUFFICIENT_GPU_MEMORY, sizes[min(count, len(sizes)) - 1])
 
     def _devices(self, node: Node, held: Mapping[str, Mapping[str, Hold]]) -> _Devices:
         """Return the devices that the pods could have if all were healthy and in service."""
@@ -404,9 +323,8 @@ class NodeFilter:
         return max((device.memory or 0) - max(reserved, reading.used), 0)
 
 
-# Most nodes have equal free devices and equal failures: equal values are stored once.
+# Most nodes have equal free devices: equal values are stored once.
 _free_device: Final = lru_cache(maxsize=4096)(FreeDevice)
-_failure: Final = lru_cache(maxsize=256)(FilterFailure)
 
 
 @lru_cache(maxsize=64)

@@ -16,8 +16,9 @@ from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, rank_of
+from gpu_scheduler.core.strategies.class_filter import ClassFilter
 from gpu_scheduler.core.strategies.equivalence import EquivalenceClass
-from gpu_scheduler.core.strategies.node_fit import FilterFailure, NodeFilter
+from gpu_scheduler.core.strategies.filter_failure import FilterFailure
 from gpu_scheduler.core.text import number_of, quote
 
 _NODES: Final = "kubectl gpu-scheduler nodes"
@@ -79,16 +80,12 @@ class Diagnosis:
 
 
 def unschedulable(
-    equivalence_class: EquivalenceClass,
-    node_filter: NodeFilter,
-    ranked_reason: RankedReason,
-    count: FailureCount,
-    node: Node,
+    class_filter: ClassFilter, ranked_reason: RankedReason, count: FailureCount, node: Node
 ) -> Unschedulable:
     """Return why the nodes fail that `count` counts. `node` is the node that the message names."""
-    reason, beyond = ranked_reason
-    of_node = _of_node(node_filter, ranked_reason, count, node)
-    why, remedy = of_node or _of_devices(equivalence_class, node_filter, reason, count, node)
+    (reason, beyond), equivalence_class = ranked_reason, class_filter.equivalence_class
+    of_node = _of_node(class_filter, ranked_reason, count, node)
+    why, remedy = of_node or _of_devices(class_filter, reason, count, node)
     several = " on one node" if equivalence_class.gpus > 1 else ""
     what = f"cannot get {_requested(equivalence_class)}{several}"
     return Unschedulable(reason, what, remedy, detail=f": {why}", beyond=beyond)
@@ -104,11 +101,11 @@ def volumes_unreachable(first: Unschedulable, nodes: int) -> Unschedulable:
 
 
 def _of_node(
-    node_filter: NodeFilter, ranked_reason: RankedReason, count: FailureCount, node: Node
+    class_filter: ClassFilter, ranked_reason: RankedReason, count: FailureCount, node: Node
 ) -> tuple[str, str] | None:
     """Return message and remedy if the nodes have the GPUs but fail for another reason, otherwise None."""
     cordoned = ranked_reason[0] is Reason.GPU_CORDONED
-    found = node_filter.cordoned(node) if cordoned else node_filter.node_unschedulable(node)
+    found = class_filter.devices.cordoned(node) if cordoned else class_filter.node.unschedulable(node)
     if found is None or found.ranked_reason != ranked_reason:
         return None
     return found.what + found.detail + _and_more(count.nodes), found.remedy
@@ -118,21 +115,20 @@ def _and_more(nodes: int) -> str:
     return f" (and so on {number_of(nodes - 1, 'more node')} with such GPUs)" if nodes > 1 else ""
 
 
-def _of_devices(
-    equivalence_class: EquivalenceClass, node_filter: NodeFilter, reason: Reason, count: FailureCount, node: Node
-) -> tuple[str, str]:
+def _of_devices(class_filter: ClassFilter, reason: Reason, count: FailureCount, node: Node) -> tuple[str, str]:
     """Return message and remedy if the GPUs of the nodes do not suffice."""
+    equivalence_class, devices, _ = class_filter
     several, offer = equivalence_class.gpus > 1, count.offer
     there = f"{number_of(count.nodes, 'node')} {'has' if count.nodes == 1 else 'have'} such GPUs"
     match reason:
         case Reason.GPU_UNHEALTHY:
-            what = f"{there} free, but {node_filter.health_problem(node)}"
+            what = f"{there} free, but {devices.health_problem(node)}"
             repair = f"bring the monitor of {node.name} back" if node.stale else "repair it and wait for the monitor"
             remedy = f"{repair}; why: kubectl gpu-scheduler health"
         case Reason.NOT_ENOUGH_GPUS:
             most = f"no more than {offer} on a node" if offer else "none"
             fewer = f", or {made_anew('ask for fewer')}"
-            goal = f"at most {node_filter.utilization_goal} % utilized"
+            goal = f"at most {devices.utilization_goal} % utilized"
             what = f"{there}, but {most} is both free and {goal}"
             wait = f"wait until more are{fewer}" if several else "wait until one is"
             remedy = f"{wait}; what holds and uses them: {_NODES} -o wide"
@@ -144,18 +140,18 @@ def _of_devices(
             most = f"more than {number_of(offer, 'such GPU')}" if offer else "such a GPU"
             what = f"no node has {most}"
             others = made_anew(f"ask for {'fewer or ' if several else ''}other GPUs")
-            found = f"; {UUIDS_KNOWN}" if equivalence_class.requirements.by_uuid else ""
+            found = f"; {UUIDS_KNOWN}" if equivalence_class.of_devices.by_uuid else ""
             remedy = f"{others}, or add nodes; which there are: {_NODES}{found}"
     return what, remedy
 
 
 def _requested(equivalence_class: EquivalenceClass) -> str:
     """Return what is requested: `2 GPUs of type "A100" with 8192 MiB each`."""
-    gpus, requirements = equivalence_class
+    gpus, requirements = equivalence_class.gpus, equivalence_class.of_devices
     of_type = f" of type {quote(requirements.gpu_type)}" if requirements.gpu_type else ""
     each = " each" if gpus > 1 else ""
     memory = f" with {requirements.memory} MiB{each}" if requirements.memory else ""
     known = " of known UUID" if requirements.by_uuid else ""
-    wanted = str(requirements.device_selector)
+    wanted = str(requirements.selector)
     selected = f" that the pod's ResourceClaim selects ({wanted})" if wanted else ""
     return f"{number_of(gpus, 'GPU')}{of_type}{memory}{known}{selected}"

@@ -16,7 +16,7 @@ from gpu_scheduler.core.pods.pod import NOTHING, HostPort, Pod
 EVERYWHERE: Final = SchedulingConstraints(tolerations=(Toleration("", "Exists", "", ""),))
 
 
-class PlacementRequirements(NamedTuple):
+class DeviceRequirements(NamedTuple):
     """Everything that decides which devices of a node a pod can have, and in which order."""
 
     memory: int
@@ -29,39 +29,31 @@ class PlacementRequirements(NamedTuple):
     """Whether the pod has a limit of devices. Then the node's device plugin, if any, chooses them."""
     by_uuid: bool
     """Whether the pod has ResourceClaims, which name devices by their UUIDs."""
-    device_selector: DeviceSelector
+    selector: DeviceSelector
     """What each device must be, as the pod's own ResourceClaim says."""
-    selector: frozenset[tuple[str, str]]
-    affinity: tuple[NodeSelectorTerm, ...] | None
-    tolerations: tuple[Toleration, ...]
-    requests: frozenset[tuple[str, int]]
-    """The requests for resources other than devices."""
-    ports: frozenset[HostPort]
 
     @property
-    def of_sharing(self) -> "PlacementRequirements":
-        """Return the few that decide which devices are free for a pod, without how many, which ones, and where.
+    def of_sharing(self) -> "DeviceRequirements":
+        """Return the few that decide which devices are free for a pod, without how many and which ones.
 
         A node that fits pods fits a pod for one such device that may go to every node.
         """
-        return self.of_devices._replace(
-            memory=0,
-            gpu_type="",
-            strategy=Strategy.LEAST_UTILIZED,
-            device_selector=ANY_DEVICE,
-            tolerations=EVERYWHERE.tolerations,
-        )
-
-    @property
-    def of_devices(self) -> "PlacementRequirements":
-        """Return what decides which devices of a node the pods can have if the node takes them otherwise."""
-        return self._replace(
-            selector=frozenset(), affinity=None, tolerations=(), requests=frozenset(), ports=frozenset()
-        )
+        return self._replace(memory=0, gpu_type="", strategy=Strategy.LEAST_UTILIZED, selector=ANY_DEVICE)
 
     def plugin_chooses(self, node: Node) -> bool:
         """Whether a device plugin chooses the devices on `node`, so that only their number counts."""
         return node.advertised is not None and self.limited
+
+
+class NodeRequirements(NamedTuple):
+    """Everything else that decides whether a node takes a pod."""
+
+    selector: frozenset[tuple[str, str]] = frozenset()
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = EVERYWHERE.tolerations
+    requests: frozenset[tuple[str, int]] = frozenset()
+    """The requests for resources other than devices."""
+    ports: frozenset[HostPort] = frozenset()
 
 
 class EquivalenceClass(NamedTuple):
@@ -69,13 +61,14 @@ class EquivalenceClass(NamedTuple):
 
     gpus: int
     """How many devices the pod asks for."""
-    requirements: PlacementRequirements
+    of_devices: DeviceRequirements
+    of_node: NodeRequirements
 
 
 def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) -> EquivalenceClass:
     """Return the equivalence class of a pod. `strategy` is the default if the pod names none."""
     constraints, resource_request = pod.constraints, pod.resource_request
-    requirements = PlacementRequirements(
+    of_devices = DeviceRequirements(
         request.memory,
         request.exclusive,
         request.gpu_type,
@@ -85,13 +78,15 @@ def equivalence_class_of(pod: Pod, request: CountRequest, strategy: Strategy) ->
         bool(pod.gpu_limits),
         pod.isolated,
         request.selector,
+    )
+    of_node = NodeRequirements(
         frozenset(constraints.selector.items()),
         constraints.affinity,
         constraints.tolerations,
         frozenset([each for each in resource_request.requests.items() if each[0] != names.GPU_RESOURCE]),
         resource_request.ports,
     )
-    return EquivalenceClass(request.count, requirements)
+    return EquivalenceClass(request.count, of_devices, of_node)
 
 
 def unconstrained(pod: Pod) -> Pod:

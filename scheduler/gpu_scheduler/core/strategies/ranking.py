@@ -15,9 +15,9 @@ from weakref import ReferenceType, ref
 from gpu_scheduler.core.cluster_events import ClassChanged
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.reasons import RankedReason, is_permanent
+from gpu_scheduler.core.strategies.class_filter import ClassFilter
+from gpu_scheduler.core.strategies.device_fit import DeviceFit
 from gpu_scheduler.core.strategies.diagnosis import Diagnosis
-from gpu_scheduler.core.strategies.equivalence import EquivalenceClass
-from gpu_scheduler.core.strategies.node_fit import NodeFilter, NodeFit
 from gpu_scheduler.core.strategies.orderings import ORDERINGS, Choice, FreeDevice, LastAssigned
 from gpu_scheduler.core.text import natural
 
@@ -28,7 +28,7 @@ class _RankedNode(NamedTuple):
     """A node that fits, and its sort key."""
 
     key: _Key
-    fit: NodeFit
+    fit: DeviceFit
     choice: Choice
 
 
@@ -46,23 +46,21 @@ class Ranking:
         "_order",
         "_ordering",
         "_reported",
+        "class_filter",
         "diagnosis",
         "equivalence_class",
         "generation",
         "last_assigned",
-        "node_filter",
     )
 
-    def __init__(
-        self, equivalence_class: EquivalenceClass, node_filter: NodeFilter, *, any_change: bool = False
-    ) -> None:
+    def __init__(self, class_filter: ClassFilter, *, any_change: bool = False) -> None:
         """Start without nodes. `any_change`: each change of a node that fits requeues the pods that wait."""
         self._any_change = any_change
-        self.equivalence_class = equivalence_class
-        self.node_filter = node_filter
+        self.equivalence_class = class_filter.equivalence_class
+        self.class_filter = class_filter
         self.last_assigned: LastAssigned | None = None
         """The device after which round robin continues."""
-        self._ordering = ORDERINGS[equivalence_class.requirements.strategy]
+        self._ordering = ORDERINGS[self.equivalence_class.of_devices.strategy]
         self._event: ReferenceType[ClassChanged] | None = None
         self._reported: RankedReason | None = None
         """Why no node fitted when the first pod began to wait; None if a node fitted."""
@@ -89,11 +87,10 @@ class Ranking:
         if before is not None:
             del self._order[bisect_left(self._order, before.key)]
         if node is None:
-            self.node_filter.forget(name)
+            self.class_filter.forget(name)
             self.diagnosis.forget(name)
             return
-        fit = self.node_filter.fit(node)
-        failure = self.node_filter.failure(fit, self.equivalence_class.gpus)
+        fit, failure = self.class_filter.filter(node)
         if failure is None:
             ranked = self._nodes[name] = self._ranked(fit)
             insort(self._order, ranked.key)
@@ -113,7 +110,7 @@ class Ranking:
 
         `devices` come before the node's others.
         """
-        if self.node_filter.exclusive:
+        if self.class_filter.devices.exclusive:
             return
         nodes = [self._nodes[name] for name in devices if name in self._nodes]
         for _, fit, _ in sorted(nodes, key=attrgetter("key")):
@@ -158,11 +155,11 @@ class Ranking:
     def _reason(self) -> RankedReason | None:
         return None if self._order else self.diagnosis.reason()
 
-    def _ranked(self, fit: NodeFit) -> _RankedNode:
+    def _ranked(self, fit: DeviceFit) -> _RankedNode:
         choice, name = self._choice(fit, fit.devices), fit.node.name
         return _RankedNode((*self._ordering.score(choice), natural(name), name), fit, choice)
 
-    def _choice(self, fit: NodeFit, devices: Sequence[FreeDevice]) -> Choice:
+    def _choice(self, fit: DeviceFit, devices: Sequence[FreeDevice]) -> Choice:
         """Return the choice of the first of these devices, as many as the class asks for."""
         chosen = tuple(devices[: self.equivalence_class.gpus])
         return Choice(fit.node, chosen, fit.unheld - sum([not device.holders for device in chosen]), fit.busy)
@@ -189,7 +186,7 @@ class Ranking:
             yield from wrapped
             first = end
 
-    def _after(self, fit: NodeFit, index: int) -> Choice:
+    def _after(self, fit: DeviceFit, index: int) -> Choice:
         """Return the node's choice if devices after `index` come first."""
         order = sorted(fit.devices, key=lambda device: (device.degraded, device.index <= index, device.index))
         return self._choice(fit, order)
