@@ -47,6 +47,7 @@ KINDS: Final = (
     "ClusterRoleBinding",
     "Role",
     "ClusterRole",
+    "FlowSchema",
     "ServiceAccount",
     "CustomResourceDefinition",
     "Namespace",

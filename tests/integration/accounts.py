@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+FLOW_SCHEMAS: Final = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
 
 
 def rights(resource: str, *verbs: str, group: str = "agentaflow.io", only: Sequence[str] = ()) -> Object:

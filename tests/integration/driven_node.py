@@ -10,6 +10,7 @@ import grpc
 from gpu_scheduler.driver import kubelet_api as api
 from tests import objects
 from tests.integration import policies
+from tests.integration.accounts import FLOW_SCHEMAS
 from tests.integration.command import Command
 from tests.integration.role_manifests import rendered, values_of
 from tests.waiting import eventually, limit
@@ -30,6 +31,7 @@ COLLECTIONS: Final = {
     "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "FlowSchema": FLOW_SCHEMAS,
     "DeviceClass": f"{API}/deviceclasses",
     **{kind: f"{policies.REGISTRATION}/{plural}" for kind, plural in policies.COLLECTIONS.items()},
 }

@@ -10,6 +10,7 @@ import jinja2
 import yaml
 
 from tests import objects
+from tests.integration.accounts import FLOW_SCHEMAS
 from tests.integration.command import Command
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ COLLECTIONS: Final = {
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+    "FlowSchema": FLOW_SCHEMAS,
 }
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 INVENTORY: Final = "node1:\n- {count: 4, model: A100-40GB, memoryTotalMiB: 40960}\n"
 
 
 def allow(plane: ControlPlane) -> None:
-    """Create the monitors' namespace, service account and RBAC of role monitor, unless the namespace exists."""
+    """Create the monitors' namespace, with account, RBAC and FlowSchema of role monitor, unless it exists."""
     if plane.kube.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
         return
     loader = jinja2.FileSystemLoader(TEMPLATE.parent)

@@ -1,4 +1,4 @@
-"""Control planes with the manifests of our roles: service accounts and RBAC."""
+"""Control planes with the manifests of our roles: service accounts, RBAC and FlowSchemas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 from ansible.plugins.filter.core import FilterModule  # type: ignore[import-untyped]  # Ansible ships no types
 
 from tests.auditor.audit_log import audit_flags
+from tests.integration.accounts import FLOW_SCHEMAS
 from tests.integration.control_plane import ControlPlane
 from tests.integration.namespace import SYSTEM_NAMESPACE
 
@@ -26,6 +27,7 @@ COLLECTIONS = {
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles",
     "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/rolebindings",
+    "FlowSchema": FLOW_SCHEMAS,
 }
 
 
@@ -48,7 +50,7 @@ def audited_plane(folder: Path) -> ControlPlane:
 
 
 def rights_of(role: str, **inputs: str) -> Iterator[tuple[str, Object]]:
-    """Return the service account and RBAC objects of a role, each with the path at which it is created.
+    """Return the service account of a role, its RBAC objects and its FlowSchema, each with the path to create it.
 
     The tests run with exactly these rights: a missing right fails them. `inputs` are the role's, by default its own.
     """

@@ -24,6 +24,7 @@ KINDS: Final = (
     "all",
     "clusterroles",
     "clusterrolebindings",
+    "flowschemas",
     "roles",
     "rolebindings",
     "serviceaccounts",

@@ -46,6 +46,7 @@ CLUSTER_WIDE: Final = (
     "namespaces",
     "clusterroles",
     "clusterrolebindings",
+    "flowschemas",
     "customresourcedefinitions",
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
