@@ -24,7 +24,7 @@ from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.leader_election import LeaderElector, LeaseLock, LeaseTimings
 from gpu_scheduler.kube.objects.agentaflow import API
 from gpu_scheduler.kube.objects.nodes import read_node
-from gpu_scheduler.kube.resource import EventHandlerFuncs, Resource
+from gpu_scheduler.kube.resource import EventHandlerFuncs, ReflectorTimings, Resource
 from gpu_scheduler.process.http_server import PROGRESS, Listener, ListenError, health_app
 from gpu_scheduler.process.lifecycle import Clocks, UsageError, cancel, own_version, stop_on_signals, until_stopped
 from gpu_scheduler.process.metrics import leader_gauges, new_registry, read_gauges, read_labelled_gauge
@@ -77,7 +77,7 @@ class ControllerProcess:
 
     def _watches(self, api: ApiClient) -> Reflectors:
         """Create the watches. Pods come before workloads, so that an early reconcile misses no pod that exists."""
-        watches = Reflectors(api, self._settings.watch_idle_limit)
+        watches = Reflectors(api, ReflectorTimings(idle_limit=self._settings.watch_idle_limit))
         scheduled = f"spec.schedulerName={self._settings.scheduler_name}"
         pods = EventHandlerFuncs(self._pod_applied, self._pod_forgotten)
         watches.watch(Resource("pods", "/api/v1/pods", scheduled, read_watched_pod, by_uid), pods)

@@ -45,7 +45,7 @@ class DriverProcess:
         name, changed = settings.node_name, asyncio.Event()
         cordons, pools = OwnCordons(name), WatchedPools()
         node = WatchedNode(cordons.in_force)
-        self._watches = watches = Reflectors(api, ReflectorTimings().idle_limit)
+        self._watches = watches = Reflectors(api, ReflectorTimings())
         own_node = Resource("node", "/api/v1/nodes", f"metadata.name={name}", read_own_node, by_name)
         watches.watch(own_node, NotifyingHandler(node, changed))
         watches.watch(own_gpu_node(name), NotifyingHandler(cordons, changed))

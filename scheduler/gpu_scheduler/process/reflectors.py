@@ -9,14 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_scheduler.kube.reflector import Reflector
-from gpu_scheduler.kube.resource import ReflectorTimings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.kube.objects.meta import Identity
-    from gpu_scheduler.kube.resource import EventHandler, Resource
+    from gpu_scheduler.kube.resource import EventHandler, ReflectorTimings, Resource
     from gpu_scheduler.kube.turns import ApplyingLists
 
 T = TypeVar("T")
@@ -33,16 +32,13 @@ class Reflectors:
     def __init__(
         self,
         api: ApiClient,
-        idle_limit: float,
+        timings: ReflectorTimings,
         clock: Callable[[], float] = time.monotonic,
         lists: ApplyingLists | None = None,
     ) -> None:
-        """No request is sent before `parts` run. A watch without data for `idle_limit` seconds is reopened.
-
-        For `lists` see Reflector.
-        """
-        self._limit = STALE_FACTOR * idle_limit
-        self._timings = ReflectorTimings(idle_limit=idle_limit)
+        """No request is sent before `parts` run. For `lists` see Reflector."""
+        self._limit = STALE_FACTOR * timings.idle_limit
+        self._timings = timings
         self._api = api
         self._clock = clock
         self._large = asyncio.Lock()

@@ -17,7 +17,7 @@ from gpu_scheduler.kube.objects.nodes import read_node
 from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
 from gpu_scheduler.kube.objects.resource_slices import read_slice
 from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
-from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, NOT_SERVED, Resource
+from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, NOT_SERVED, ReflectorTimings, Resource
 from gpu_scheduler.process.reflectors import Reflectors, by_name, by_path, by_uid
 from gpu_scheduler.scheduler.access import NODES_INTERVAL, Missing, Use
 from gpu_scheduler.scheduler.config_maps import read_limits, read_strategy
@@ -42,6 +42,9 @@ LEASE_PAUSE = 0.5
 # alone costs several times as much as one among many. A pod that waits for the room of such a pod is requeued later by
 # this time at most. Before a decision, the events that wait are read, and applied as far as one turn lasts.
 FOREIGN_POD_PAUSE = 0.1
+# Seconds. After an outage no pod is placed until the last watch is back. A cluster has few schedulers, so they ask the
+# API server more often than the programs of thousands of nodes, which wait for 30 s.
+BACKOFF_LONGEST = 10.0
 
 
 class Watches(Reflectors):
@@ -62,7 +65,8 @@ class Watches(Reflectors):
 
         A resource that `denied` says to leave out is not watched, and counts as empty.
         """
-        super().__init__(api, settings.watch_idle_limit, clock, scheduler.lists)
+        timings = ReflectorTimings(idle_limit=settings.watch_idle_limit, backoff_longest=BACKOFF_LONGEST)
+        super().__init__(api, timings, clock, scheduler.lists)
         self._journal = journal
         denied = denied or {}
         self._left_out = {use for use, right in denied.items() if right.missing is Missing.LEAVE_OUT}

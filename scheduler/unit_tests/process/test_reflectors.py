@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.kube.resource import Resource
+from gpu_scheduler.kube.resource import ReflectorTimings, Resource
 from gpu_scheduler.process import reflectors
 from gpu_scheduler.process.reflectors import Reflectors
 from unit_tests.kube.server import Reply, Watch, connected, until
@@ -23,7 +23,7 @@ async def test_the_first_list_waits_for_the_lease_but_not_for_ever(monkeypatch: 
     async with connected() as (server, api):
         server.on("GET", PATH, Reply(200, {"metadata": {"resourceVersion": "7"}, "items": []}))
         server.on("WATCH", PATH, Watch())
-        watches = Reflectors(api, idle_limit=5)
+        watches = Reflectors(api, ReflectorTimings(idle_limit=5))
         watches.watch(Resource("things", PATH, None, read, named), RecordingHandler())
         (part,) = watches.parts(after=asyncio.Event()).values()
         running = asyncio.create_task(part)

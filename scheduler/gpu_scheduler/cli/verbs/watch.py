@@ -148,7 +148,7 @@ def watches_of(
     from gpu_scheduler.kube.objects.leases import read_monitor_lease
     from gpu_scheduler.kube.objects.pods import read_foreign_pod
     from gpu_scheduler.kube.objects.resource_slices import read_slice
-    from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, Resource
+    from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, ReflectorTimings, Resource
     from gpu_scheduler.process.reflectors import Reflectors, by_name, by_uid
 
     def node(raw: Any) -> tuple[str, ListedNode]:
@@ -157,7 +157,7 @@ def watches_of(
 
     nodes = chosen or ALL
     ours, foreign = f"spec.schedulerName={policy.scheduler_name}", others(policy.scheduler_name)
-    watches = Reflectors(api, _IDLE)
+    watches = Reflectors(api, ReflectorTimings(idle_limit=_IDLE))
     watches.watch(
         Resource("nodes", "/api/v1/nodes", nodes.fields, node, by_name, label_selector=nodes.labels),
         state.nodes.handler,
@@ -185,7 +185,7 @@ def workload_watches_of(
     from gpu_scheduler.cli.snapshot import read_workload
     from gpu_scheduler.kube.http.client import segment
     from gpu_scheduler.kube.objects.agentaflow import API
-    from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, Resource
+    from gpu_scheduler.kube.resource import DENIED_OR_NOT_SERVED, ReflectorTimings, Resource
     from gpu_scheduler.process.reflectors import Reflectors, by_uid
 
     def workload(raw: Any) -> tuple[str, GpuWorkloadObject]:
@@ -194,7 +194,7 @@ def workload_watches_of(
 
     part = f"/namespaces/{segment(namespace)}" if namespace else ""
     fields = ",".join(filter(None, (f"spec.schedulerName={scheduler_name}", chosen.fields)))
-    watches = Reflectors(api, _IDLE)
+    watches = Reflectors(api, ReflectorTimings(idle_limit=_IDLE))
     pods = Resource("pods", f"/api/v1{part}/pods", fields, _pod, by_uid, label_selector=chosen.labels)
     watches.watch(pods, state.pods.handler)
     if not chosen.fields:
