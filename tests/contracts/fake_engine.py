@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socketserver
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 DIGEST = f"sha256:{'d' * 64}"
+VERSION = re.compile(r"^/v[0-9.]+")
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class Engine:
 
     def answer(self, method: str, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
         """Return the status and the body."""
-        match method, unquote(path.removeprefix("/v1.41")).removeprefix("/images"):
+        # Each client says another version.
+        match method, unquote(VERSION.sub("", path)).removeprefix("/images"):
             case _, "/version":
                 return 200, {"ApiVersion": "1.41", "Version": "20.10.24", "MinAPIVersion": "1.12"}
             case _, "/info":

@@ -335,7 +335,7 @@ def test_check_chart_and_manifests_make_the_same_objects(openshift: bool, tmp_pa
     }
     variables = {
         "monitor_source": "none",
-        "scheduler_image": IMAGE,
+        "scheduler_image": f"{IMAGE}:1.2.3",
         "check_image": f"{CHECK_IMAGE}:1.2.3",
         "pod_options": {"image_pull_policy": "Always", "image_pull_secrets": ["registry"]},
         "check_scheduler_name": "gpus",
