@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +53,30 @@ class CheckPod:
         return [seen for seen, _ in groupby(self._noted)]
 
 
+@contextmanager
+def services_reached_late(cluster: Cluster) -> Iterator[None]:
+    """Let the API server reach Services 3 s after it has a new registration: kube-proxy can know replicas as late.
+
+    A registration is used after about a second.
+    """
+    control_plane = f"{cluster.name}-control-plane"
+    # To a port on which nothing listens.
+    refused = ["OUTPUT", "-p", "tcp", "-d", "10.96.0.0/16", "--dport", "443", "-j", "REDIRECT", "--to-ports", "1"]
+    cluster.on_node(control_plane, "iptables", "-t", "nat", "-I", *refused)
+
+    def reach() -> None:
+        eventually("the webhook to be registered", lambda: cluster.get("mutatingwebhookconfigurations")["items"])
+        time.sleep(3)
+        cluster.on_node(control_plane, "iptables", "-t", "nat", "-D", *refused)
+
+    reaching = threading.Thread(target=reach)
+    reaching.start()
+    try:
+        yield
+    finally:
+        reaching.join()
+
+
 @pytest.fixture
 def check_pod_values(cluster: Cluster, make_pod: MakePod) -> Iterator[Callable[[], list[str]]]:
     """Return a function that ends the creates and returns their values; the webhook injects before and after."""
@@ -83,6 +109,10 @@ def test_the_policy_replaces_the_webhook_without_a_gap(
     seen = cluster.environment(TESTS, "referring-0")
     assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("8", "PCI_BUS_ID")
 
-    assert set(plays.run(*SITE, *TAGS).succeeded().changed) == {"webhook", "certificates"}
+    with services_reached_late(cluster):
+        switched = plays.run(*SITE, *TAGS).succeeded()
+    assert set(switched.changed) == {"webhook", "certificates"}
+    registered = cluster.get("mutatingwebhookconfigurations", "gpu-scheduler-webhook")["webhooks"]
+    assert {each["failurePolicy"] for each in registered} == {"Fail"}
     assert check_pod_values() == ["8", "reference", "8"]
     assert cluster.get("mutatingadmissionpolicies")["items"] == []
