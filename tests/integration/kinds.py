@@ -31,14 +31,20 @@ def definitions(name: str) -> list[Object]:
 
 
 def define(kube: KubeClient, name: str) -> None:
-    """Create the CRDs, and wait until the API server serves them."""
+    """Create the CRDs, and wait until the API server serves and lists them.
+
+    It may list a kind 2 s after it serves it. Prometheus Operator looks once, and ignores kinds that are not listed.
+    """
     for body in definitions(name):
         kube.create(DEFINITIONS, body)
     for body in definitions(name):
         group, version = body["spec"]["group"], body["spec"]["versions"][0]["name"]
-        path = f"/apis/{group}/{version}/{body['spec']['names']['plural']}"
-        eventually(f"{path} is served", partial(_served, kube, path))
+        plural = body["spec"]["names"]["plural"]
+        eventually(f"{plural}.{group} is served", partial(_served, kube, f"/apis/{group}/{version}", plural))
 
 
-def _served(kube: KubeClient, path: str) -> bool:
-    return kube.call("GET", path)[0] == 200
+def _served(kube: KubeClient, path: str, plural: str) -> bool:
+    status, listed = kube.call("GET", path)
+    if status != 200 or all(each["name"] != plural for each in listed["resources"]):
+        return False
+    return kube.call("GET", f"{path}/{plural}")[0] == 200
