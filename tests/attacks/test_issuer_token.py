@@ -11,9 +11,9 @@ import trustme
 from gpu_scheduler.names import ISSUER, SERVING_SECRET
 from tests.attacks.installed_cluster import lacks, refusal
 from tests.attacks.serving_secrets import NEITHERS, SECRETS
-from tests.integration.accounts import RBAC
+from tests.integration.accounts import RBAC, collections
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.integration.role_manifests import COLLECTIONS, rendered, values_of
+from tests.integration.role_manifests import rendered, values_of
 from tests.integration.webhook_process import COLLECTIONS as REGISTRATIONS
 from tests.integration.webhook_process import NAME
 from tests.messages import denial
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.kube_client import KubeClient
     from tests.objects import Object
 
-PATHS: Final = COLLECTIONS | {
+PATHS: Final = collections(SYSTEM_NAMESPACE) | {
     kind: f"/apis/admissionregistration.k8s.io/v1/{kind.lower()[:-1]}{ending}"
     for kind, ending in (("ValidatingAdmissionPolicy", "ies"), ("ValidatingAdmissionPolicyBinding", "gs"))
 }

@@ -117,6 +117,15 @@ def test_deployments_and_kinds_are_those_of_the_roles(manifests: list[dict[str, 
     assert {yaml.safe_load(path.read_text())["metadata"]["name"] for path in files} == expected.KINDS
 
 
+@pytest.mark.promise("doctor-3")
+def test_flow_schemas_are_those_of_the_roles(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Monitors and drivers have one with the name of their DaemonSet."""
+    on_nodes = rendered(tmp_path, ["monitor", "driver"], **DRIVEN)
+
+    assert names_of(manifests, "FlowSchema") == expected.FLOW_SCHEMAS
+    assert names_of(on_nodes, "FlowSchema") == names_of(on_nodes, "DaemonSet")
+
+
 def granted(account: Account, *roles: str) -> Rights:
     """Return what these roles grant, and assert that they grant it to this account."""
     found: Rights = {}

@@ -15,6 +15,18 @@ RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 FLOW_SCHEMAS: Final = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
 
 
+def collections(namespace: str) -> dict[str, str]:
+    """Return, for each kind that gives an account rights or priority, the path that creates its objects."""
+    return {
+        "ServiceAccount": f"/api/v1/namespaces/{namespace}/serviceaccounts",
+        "ClusterRole": f"{RBAC}/clusterroles",
+        "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+        "Role": f"{RBAC}/namespaces/{namespace}/roles",
+        "RoleBinding": f"{RBAC}/namespaces/{namespace}/rolebindings",
+        "FlowSchema": FLOW_SCHEMAS,
+    }
+
+
 def rights(resource: str, *verbs: str, group: str = "agentaflow.io", only: Sequence[str] = ()) -> Object:
     """Return a rule of a role: these verbs on this resource, or on the objects of these names alone."""
     rule: Object = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}

@@ -10,7 +10,7 @@ import grpc
 from gpu_scheduler.driver import kubelet_api as api
 from tests import objects
 from tests.integration import policies
-from tests.integration.accounts import FLOW_SCHEMAS
+from tests.integration.accounts import collections
 from tests.integration.command import Command
 from tests.integration.role_manifests import rendered, values_of
 from tests.waiting import eventually, limit
@@ -28,10 +28,7 @@ DRIVER: Final = "gpu.agentaflow.io"
 NAMESPACE: Final = "gpu-scheduler-driver"
 ACCOUNT: Final = NAMESPACE
 COLLECTIONS: Final = {
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "FlowSchema": FLOW_SCHEMAS,
+    **collections(NAMESPACE),
     "DeviceClass": f"{API}/deviceclasses",
     **{kind: f"{policies.REGISTRATION}/{plural}" for kind, plural in policies.COLLECTIONS.items()},
 }

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-import yaml
-
 from tests import objects
-from tests.integration.accounts import FLOW_SCHEMAS
+from tests.integration.accounts import collections
 from tests.integration.command import Command
+from tests.integration.role_manifests import rendered, values_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.integration.control_plane import ControlPlane
     from tests.objects import Object
 
-TEMPLATE: Final = Path(__file__).resolve().parents[2] / "roles" / "monitor" / "templates" / "rbac.yaml.j2"
 NAMESPACE: Final = "gpu-scheduler-monitor"
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
-COLLECTIONS: Final = {
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": f"{RBAC}/clusterroles",
-    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
-    "FlowSchema": FLOW_SCHEMAS,
-}
+COLLECTIONS: Final = collections(NAMESPACE)
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 INVENTORY: Final = "node1:\n- {count: 4, model: A100-40GB, memoryTotalMiB: 40960}\n"
 
@@ -36,17 +26,8 @@ def allow(plane: ControlPlane) -> None:
     """Create the monitors' namespace, with account, RBAC and FlowSchema of role monitor, unless it exists."""
     if plane.kube.get(f"/api/v1/namespaces/{NAMESPACE}") is not None:
         return
-    loader = jinja2.FileSystemLoader(TEMPLATE.parent)
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - YAML, no HTML
-    environment.filters["to_json"] = json.dumps
-    text = environment.get_template(TEMPLATE.name).render(
-        monitor_namespace=NAMESPACE,
-        monitor_scheduler_namespace="gpu-scheduler-system",
-        _common_labels={},
-        _monitor_simulated=True,
-    )
     plane.kube.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    for body in yaml.safe_load_all(text):
+    for body in rendered("monitor", "rbac", {**values_of("monitor"), "_monitor_simulated": True}):
         plane.kube.create(COLLECTIONS[body["kind"]], body)
 
 

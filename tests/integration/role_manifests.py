@@ -11,7 +11,7 @@ import yaml
 from ansible.plugins.filter.core import FilterModule  # type: ignore[import-untyped]  # Ansible ships no types
 
 from tests.auditor.audit_log import audit_flags
-from tests.integration.accounts import FLOW_SCHEMAS
+from tests.integration.accounts import collections
 from tests.integration.control_plane import ControlPlane
 from tests.integration.namespace import SYSTEM_NAMESPACE
 
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
-COLLECTIONS = {
-    "ServiceAccount": f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/roles",
-    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/rolebindings",
-    "FlowSchema": FLOW_SCHEMAS,
-}
 
 
 def control_plane(folder: Path, *flags: str, isolation: str = "env") -> ControlPlane:
@@ -55,7 +47,8 @@ def rights_of(role: str, **inputs: str) -> Iterator[tuple[str, Object]]:
     The tests run with exactly these rights: a missing right fails them. `inputs` are the role's, by default its own.
     """
     values = {**values_of(role), f"{role}_namespace": SYSTEM_NAMESPACE, **inputs}
-    return ((COLLECTIONS[body["kind"]], body) for body in rendered(role, "rbac", values))
+    paths = collections(SYSTEM_NAMESPACE)
+    return ((paths[body["kind"]], body) for body in rendered(role, "rbac", values))
 
 
 def values_of(role: str) -> Object:

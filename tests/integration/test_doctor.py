@@ -12,7 +12,7 @@ import trustme
 
 from gpu_scheduler.cli.doctor.examine import CHECKS
 from gpu_scheduler.names import LEASE, SERVING_SECRET, WEBHOOK
-from tests.integration.accounts import RBAC, create_account
+from tests.integration.accounts import FLOW_SCHEMAS, RBAC, create_account
 from tests.integration.command import start_scheduler
 from tests.integration.complete import EVERY_ADDRESS, CompleteInstallation
 from tests.integration.control_plane import ADMIN_TOKEN
@@ -41,6 +41,7 @@ VIEWER: Final = [
         ("coordination.k8s.io", ["leases"], ["get", "list"]),
         ("apiextensions.k8s.io", ["customresourcedefinitions"], ["get"]),
         ("admissionregistration.k8s.io", ["*"], ["get", "list"]),
+        ("flowcontrol.apiserver.k8s.io", ["flowschemas"], ["list"]),
         ("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
     )
 ]
@@ -225,7 +226,7 @@ def test_a_watch_that_is_cut(healthy: CompleteInstallation, admin: Installed, tm
 
 @pytest.mark.promise("doctor-1")
 def test_a_right_that_is_removed(healthy: CompleteInstallation, admin: Installed) -> None:
-    """Of the scheduler's ClusterRole, and a whole binding of the controller."""
+    """Of the scheduler's ClusterRole, a whole binding of the controller, and the monitors' priority."""
     path = f"{RBAC}/clusterroles/gpu-scheduler"
     with changed(
         healthy, path, "rules", lambda rules: [rule for rule in rules if rule["resources"] != ["pods/status"]]
@@ -240,6 +241,8 @@ def test_a_right_that_is_removed(healthy: CompleteInstallation, admin: Installed
             f"may not create leases.coordination.k8s.io in namespace {SYSTEM}; "
             f'get, update leases.coordination.k8s.io "gpu-scheduler-controller" in namespace {SYSTEM}'
         )
+    with gone(healthy, f"{FLOW_SCHEMAS}/gpu-scheduler-monitor"):
+        assert found(admin, "priority", "FlowSchema gpu-scheduler-monitor does not exist").keys() == {"priority"}
 
 
 @pytest.mark.promise("doctor-2")

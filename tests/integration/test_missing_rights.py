@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests import objects
+from tests.integration.accounts import collections
 from tests.integration.command import Command
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.namespace import Namespace
@@ -60,11 +61,7 @@ subjects:
   name: gpu-scheduler
   namespace: kube-system
 """
-COLLECTIONS: Final = {
-    "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-}
+COLLECTIONS: Final = collections("kube-system")
 MISSING_RIGHT: Final = re.compile(pattern("the scheduler lacks a right"))
 MISSING: Final = (
     'list, watch configmaps "gpu-scheduler-limits" in namespace gpu-scheduler-system',

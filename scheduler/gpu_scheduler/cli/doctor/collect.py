@@ -24,6 +24,7 @@ from gpu_scheduler.cli.doctor.sources import (
     read_bundles,
     read_daemon_set,
     read_deployments,
+    read_flow_schemas,
     read_injection,
     read_kinds,
     read_leases,
@@ -78,6 +79,7 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         right = f"get secrets/{names.SERVING_SECRET} {inside}"
         secret = ask(fact(right, read_serving_secret(api, namespace)))
         kinds = ask(fact("get customresourcedefinitions", read_kinds(api)))
+        flow_schemas = ask(fact("list flowschemas.flowcontrol.apiserver.k8s.io", read_flow_schemas(api)))
         right = "list validatingadmissionpolicies"
         policies = ask(fact(f"{right}, and their bindings", read_policies(api), right))
         right = "get mutatingadmissionpolicies"
@@ -111,6 +113,7 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
         replicas=replicas.result(),
         kinds=kinds.result(),
         denied=denied.result(),
+        flow_schemas=flow_schemas.result(),
         isolates=isolates,
         policies=policies.result(),
         injection=injection.result(),

@@ -36,6 +36,7 @@ CHECKS: Final = (
     Check("deployments", "all replicas are available", (installation.check_deployments,)),
     Check("kinds", "GPUNode and GPUWorkload are served", (installation.check_kinds,)),
     Check("rights", "each service account has the rights that its program needs", (installation.check_rights,)),
+    Check("priority", "no tenant's requests make those of our programs wait", (installation.check_priority,)),
     Check(
         "policies",
         "all are in force, and a forged assignment is refused",

@@ -15,6 +15,8 @@ DEPLOYMENTS: Final = {
     "webhook": names.WEBHOOK,
 }
 """Our Deployments by component. Without a webhook, a policy injects variables and the last one does not exist."""
+FLOW_SCHEMAS: Final = frozenset({names.SCHEDULER_NAME, names.CONTROLLER})
+"""The FlowSchemas of every installation. Monitors and drivers of ours have one with their name."""
 KINDS: Final = frozenset({"gpunodes.agentaflow.io", "gpuworkloads.agentaflow.io"})
 """The CustomResourceDefinitions."""
 MUTATING: Final = frozenset(f"{name}.gpu-scheduler.agentaflow.io" for name in ("mutate", "mutate-dra", "mutate-job"))

@@ -199,6 +199,8 @@ class Facts:
     """The CustomResourceDefinitions of ours that are established, by name."""
     denied: Known[Mapping[str, tuple[str, ...]]] | Unread
     """The rights that each service account of ours lacks, by NAMESPACE/NAME."""
+    flow_schemas: Known[frozenset[str]] | Unread
+    """The FlowSchemas of the API server, by name."""
     isolates: Known[bool] | Unread
     """Whether the scheduler allocates ResourceClaims (`ISOLATION=dra`)."""
     policies: Known[Mapping[str, Policy]] | Unread

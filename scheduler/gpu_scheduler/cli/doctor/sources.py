@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpu_scheduler import names
 from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, GUARDS, INJECTION, KINDS
 from gpu_scheduler.cli.doctor.facts import HeldLease, Policy
-from gpu_scheduler.cli.doctor.objects import read_kind, read_own_pod, read_policy, read_workload
+from gpu_scheduler.cli.doctor.objects import read_kind, read_named, read_own_pod, read_policy, read_workload
 from gpu_scheduler.cli.snapshot import LEASES
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.lists import NOT_FOUND, get_one, list_all
@@ -78,6 +78,12 @@ async def read_kinds(api: ApiClient) -> frozenset[str]:
         *(get_one(api, f"CustomResourceDefinition {name}", f"{path}/{name}", read_kind) for name in expected)
     )
     return frozenset(name for name, kind in zip(expected, found, strict=True) if kind is not None and kind.established)
+
+
+async def read_flow_schemas(api: ApiClient) -> frozenset[str]:
+    """Return the names of the API server's FlowSchemas."""
+    path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    return frozenset(each.metadata.name for each in await list_all(api, "FlowSchemas", path, read_named))
 
 
 async def read_policies(api: ApiClient) -> Mapping[str, Policy]:

@@ -11,6 +11,7 @@ from gpu_scheduler.cli.doctor.expected import (
     DEPLOYMENTS,
     DRIVER_GUARD,
     ENVIRONMENT,
+    FLOW_SCHEMAS,
     GUARDS,
     KINDS,
     WEBHOOKS,
@@ -52,6 +53,8 @@ LEASES = {name: HeldLease(f"{name}-0_1", 1.5, 15.0) for name in ("gpu-scheduler"
 POLICIES = {**dict.fromkeys(GUARDS, Policy()), **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), GONE)}
 MONITOR_LEASES = {f"node{number}": HeldLease(f"node{number}", 10.0, 45.0) for number in range(1, 9)}
 
+PRIORITIES = FLOW_SCHEMAS | {"gpu-scheduler-monitor", "gpu-scheduler-driver", "catch-all"}
+
 ISOLATING: dict[str, Any] = {
     "isolates": True,
     "drivers": Workload(4, 4),
@@ -77,6 +80,7 @@ def facts(**changes: Any) -> Facts:
         "replicas": REPLICAS,
         "kinds": KINDS,
         "denied": {},
+        "flow_schemas": PRIORITIES,
         "isolates": False,
         "policies": POLICIES,
         "injection": GONE,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_scheduler.certificates.issuing import Terms, issue, issue_ca, names_of, read_authority
 from gpu_scheduler.cli.doctor.expected import GUARDS, KINDS, WEBHOOKS
 from gpu_scheduler.cli.doctor.reading import ServerClock
+from unit_tests.cli.doctor.healthy import PRIORITIES
 from unit_tests.cli.scripted_cluster import MISSING, SYSTEM, cluster, items
 from unit_tests.kube.server import FakeServer, Reply
 
@@ -112,6 +113,7 @@ INSTALLED: dict[str, Reply] = {
     f"{ADMISSION}/mutatingadmissionpolicies/gpu-scheduler-injection": MISSING,
     f"{ADMISSION}/mutatingadmissionpolicybindings/gpu-scheduler-injection": MISSING,
     f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/gpu-scheduler-controller": MISSING,
+    "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas": items(*map(named, PRIORITIES)),
     **{
         f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}": Reply(
             body={"status": {"conditions": [{"type": "Established", "status": "True"}]}}

@@ -24,6 +24,7 @@ from gpu_scheduler.cli.doctor.facts import Claims, Facts, Policy, Unread, Worklo
 from gpu_scheduler.cli.options import Output
 from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.process.lifecycle import UNKNOWN_VERSION
+from unit_tests.cli.doctor.healthy import PRIORITIES
 from unit_tests.cli.doctor.scripted_installation import (
     DAY,
     DRIVERS,
@@ -103,6 +104,7 @@ async def test_facts_are_what_the_api_server_has(tmp_path: Path) -> None:
     assert second.certificate_ends - facts.now == pytest.approx(DAY, abs=datetime.now(UTC) - began)
     assert facts.kinds.value == KINDS
     assert facts.denied.value == {}
+    assert facts.flow_schemas.value == PRIORITIES
     gone = Policy(exists=False, fails_closed=False, bound=False, denies=False)
     absent = dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), gone)
     assert facts.policies.value == {**dict.fromkeys(GUARDS, Policy()), **absent}

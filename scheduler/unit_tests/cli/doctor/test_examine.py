@@ -10,7 +10,7 @@ import pytest
 from gpu_scheduler.cli.doctor.checks.certificate import SOON
 from gpu_scheduler.cli.doctor.checks.replicas import CLOCK_LIMIT
 from gpu_scheduler.cli.doctor.examine import CHECKS, examine
-from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, WEBHOOKS
+from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, FLOW_SCHEMAS, WEBHOOKS
 from gpu_scheduler.cli.doctor.facts import Answer, Claims, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
 from gpu_scheduler.cli.doctor.findings import Finding, Result
 from gpu_scheduler.core.ledger.conflicts import Conflict
@@ -27,6 +27,7 @@ from unit_tests.cli.doctor.healthy import (
     MONITOR_LEASES,
     NOW,
     POLICIES,
+    PRIORITIES,
     REPLICAS,
     facts,
 )
@@ -38,6 +39,7 @@ INJECTED = {"webhooks": frozenset(), "policies": {**POLICIES, ENVIRONMENT: Polic
 DEPLOYMENTS = {"gpu-scheduler": Workload(2, 2), "gpu-scheduler-controller": Workload(2, 2)}
 NO_WEBHOOK = {**INJECTED, "deployments": DEPLOYMENTS, "certificate": None, "replicas": REPLICAS[:4]}
 """What differs where a policy injects in place of the webhook."""
+NO_MONITORS: dict[str, Any] = {"monitors": None, "monitor_leases": {}, "flow_schemas": FLOW_SCHEMAS}
 
 
 def hold(ref: PodRef) -> Hold:
@@ -68,7 +70,9 @@ def only_problems(findings: list[Finding]) -> list[Finding]:
 
 
 @pytest.mark.promise("doctor-1")
-@pytest.mark.parametrize("changes", [{}, NO_WEBHOOK, ISOLATING], ids=["webhook", "policy", "claims"])
+@pytest.mark.parametrize(
+    "changes", [{}, NO_WEBHOOK, ISOLATING, NO_MONITORS], ids=["webhook", "policy", "claims", "no monitors"]
+)
 def test_a_healthy_installation_has_no_finding(changes: dict[str, Any]) -> None:
     """Each check reports that it passed, whoever injects the variables, with claims and without."""
     assert [(each.result, each.check) for each in examine(facts(**changes))] == [
@@ -457,6 +461,19 @@ DAMAGES = {
             {"kinds": frozenset({"gpunodes.agentaflow.io"})},
         )
     },
+    "priority": {
+        f"the FlowSchema of the {component} is gone": Damage(
+            f"FlowSchema {name} does not exist: a tenant's requests can make those of service account {name} wait",
+            up(tags),
+            {**ISOLATING, "flow_schemas": PRIORITIES - {name}},
+        )
+        for component, name, tags in (
+            ("scheduler", "gpu-scheduler", "scheduler,monitor"),
+            ("controller", "gpu-scheduler-controller", "controller"),
+            ("monitors", "gpu-scheduler-monitor", "monitor"),
+            ("drivers", "gpu-scheduler-driver", "driver"),
+        )
+    },
 }
 
 
@@ -478,12 +495,13 @@ FACTS = {
     "server_version": {"versions"},
     "clock_ahead": {"clock"},
     "deployments": {"deployments"},
-    "monitors": {"monitors"},
-    "drivers": {"policies", "drivers"},
+    "monitors": {"priority", "monitors"},
+    "drivers": {"priority", "policies", "drivers"},
     "pods": {"leader"},
     "replicas": {"versions", "certificate", "readiness"},
     "kinds": {"kinds"},
     "denied": {"rights"},
+    "flow_schemas": {"priority"},
     "policies": {"policies"},
     "injection": {"deployments", "readiness", "policies", "webhook", "certificate"},
     "webhooks": {"policies", "webhook", "certificate"},

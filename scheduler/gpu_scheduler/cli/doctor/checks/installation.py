@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
-from gpu_scheduler.cli.doctor.expected import DEPLOYMENTS, KINDS
+from gpu_scheduler.cli.doctor.expected import DEPLOYMENTS, FLOW_SCHEMAS, KINDS
 from gpu_scheduler.cli.doctor.findings import Finding, Result, listed
 from gpu_scheduler.cli.doctor.remedies import in_namespace, install_again
 
@@ -87,13 +87,25 @@ def check_rights(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def check_priority(facts: Facts) -> Iterator[Finding]:
+    """A FlowSchema gives the requests of each program a priority that no tenant's have."""
+    on_nodes = {names.MONITOR: facts.monitors.value, names.DRIVER: facts.drivers.value}
+    expected = FLOW_SCHEMAS.union(name for name, daemon_set in on_nodes.items() if daemon_set is not None)
+    for name in sorted(expected - facts.flow_schemas.value):
+        yield Finding(
+            f"FlowSchema {name} does not exist: a tenant's requests can make those of service account {name} wait",
+            install_again(facts, _ROLES[name]),
+            f"flowschema/{name}",
+        )
+
+
 _ROLES: Final = {
     names.SCHEDULER_NAME: "scheduler,monitor",
     names.CONTROLLER: "controller",
     names.MONITOR: "monitor",
     names.DRIVER: "driver",
 }
-"""The roles that grant an account its rights: the monitors' role lets the scheduler read their Leases."""
+"""The roles that grant an account its rights and priority: the monitors' role lets the scheduler read their Leases."""
 
 
 def check_limits(facts: Facts) -> Iterator[Finding]:
