@@ -2,7 +2,9 @@
 
 import json
 import re
+import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -193,10 +195,21 @@ async def test_an_unusable_plugin_is_reported(script: str, settings: Object, why
     assert "\n" not in sentence
 
 
+@pytest.mark.parametrize("busy", [0.0, 0.5], ids=["", "of a busy machine"])
 @pytest.mark.parametrize("after", ["", "& wait"], ids=["itself", "with a process of its own"])
-async def test_a_plugin_that_hangs_is_killed(after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is long, because some plugins wait for a person."""
+async def test_a_plugin_that_hangs_is_killed(
+    after: str, busy: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is long, because some plugins wait for a person. It may be over as soon as the plugin has started."""
     monkeypatch.setattr(exec_credential, "TIME_OUT", 0.2)
+    popen = subprocess.Popen
+
+    def start(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = popen(*words, **options)
+        time.sleep(busy)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start)
     number, end = tmp_path / "number", tmp_path / "end"
     try:
         with pytest.raises(ClientConfigError, match=r"plugin .* 0\.2 s"):

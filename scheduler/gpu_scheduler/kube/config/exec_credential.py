@@ -58,12 +58,11 @@ async def run_plugin(plugin: Plugin, command: str, cluster: Mapping[str, Any] | 
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     variables = {each.name: each.value or "" for each in plugin.env or ()}
     try:
-        async with asyncio.timeout(TIME_OUT):
-            printed = await _output_of(
-                (program, *(plugin.args or ())),
-                {**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
-                interactive=interactive,
-            )
+        printed = await _output_of(
+            (program, *(plugin.args or ())),
+            {**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
+            interactive=interactive,
+        )
         return _checked(_credentials.decode(printed), plugin.api_version)
     except TimeoutError as error:
         raise ValueError(f"plugin {quote(command)} does not answer within {TIME_OUT:g} s") from error
@@ -92,20 +91,28 @@ def _interactive(plugin: Plugin) -> bool:
 
 
 async def _output_of(words: tuple[str, ...], environment: Mapping[str, str], *, interactive: bool) -> bytes:
+    """Return what the plugin prints; TimeoutError after TIME_OUT."""
     stdin = None if interactive else asyncio.subprocess.DEVNULL
+    # Not within the time-out: asyncio does not close the pipe of a start that is cancelled, and waits for its end.
     process = await asyncio.create_subprocess_exec(*words, env=environment, stdin=stdin, stdout=asyncio.subprocess.PIPE)
     try:
-        await cast("asyncio.StreamReader", process.stdout).readexactly(MOST_PRINTED + 1)
-    except asyncio.IncompleteReadError as end:
-        if code := await process.wait():
-            raise ValueError(f"it failed with exit code {code}") from end
-        return end.partial
+        async with asyncio.timeout(TIME_OUT):
+            return await _printed_by(process)
     finally:
         # It kills the plugin, and closes a pipe that a process of the plugin's keeps open.
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - `process` itself has no way
         with suppress(TimeoutError):
             async with asyncio.timeout(_KILLED):
                 await process.wait()
+
+
+async def _printed_by(process: asyncio.subprocess.Process) -> bytes:
+    try:
+        await cast("asyncio.StreamReader", process.stdout).readexactly(MOST_PRINTED + 1)
+    except asyncio.IncompleteReadError as end:
+        if code := await process.wait():
+            raise ValueError(f"it failed with exit code {code}") from end
+        return end.partial
     raise ValueError(f"it prints more than {MOST_PRINTED} bytes")
 
 
