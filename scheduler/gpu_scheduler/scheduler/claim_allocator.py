@@ -40,6 +40,7 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that is allocated. kube-controller-manager removes it when it clears the allocation."""
 TRIES: Final = 3
 """How often a claim is read again after another pod of its workload has changed it in between."""
+_CHANGED_EACH_TIME: Final = "others change it all the time"
 MANAGER: Final = {"fieldManager": names.SCHEDULER_NAME}
 """By this name of an allocation's author a policy knows which of the allocations of users' claims are ours."""
 MOST_UNANSWERED: Final = 1024
@@ -185,7 +186,7 @@ class ApiClaimAllocator(ClaimAllocator):
             if version is not None:
                 return version
             claim = None
-        raise _failed(f"{wanted.name}: others change it all the time")
+        raise _failed(f"{wanted.name}: {_CHANGED_EACH_TIME}")
 
     async def _create(self, wanted: _Wanted) -> _Claim | None:
         """Create the claim and return it. Return None if there is one with its name. Only its user makes a user's."""
@@ -221,23 +222,26 @@ class ApiClaimAllocator(ClaimAllocator):
         return None if answer is None else answer.metadata.resource_version
 
     async def _release(self, path: str, pod: PodRef) -> None:
-        claim = await self._read(path)
-        if claim is None or all(each.get("uid") != pod.uid for each in claim.consumers):
-            return
-        others = [each for each in claim.consumers if each.get("uid") != pod.uid]
-        version = claim.metadata.resource_version
-        try:
-            await self._withdraw(path, version, others)
-        except _UnfinishedError:
-            if len(self._unanswered) >= MOST_UNANSWERED:
-                del self._unanswered[next(iter(self._unanswered))]
-            self._unanswered[path] = version
-            raise
+        for _ in range(TRIES):
+            claim = await self._read(path)
+            if claim is None or all(each.get("uid") != pod.uid for each in claim.consumers):
+                return
+            others = [each for each in claim.consumers if each.get("uid") != pod.uid]
+            version = claim.metadata.resource_version
+            try:
+                if await self._withdraw(path, version, others):
+                    return
+            except _UnfinishedError:
+                if len(self._unanswered) >= MOST_UNANSWERED:
+                    del self._unanswered[next(iter(self._unanswered))]
+                self._unanswered[path] = version
+                raise
+        raise _failed(f"{path.rpartition('/')[2]}: {_CHANGED_EACH_TIME}")
 
-    async def _withdraw(self, path: str, version: str, others: list[Body]) -> None:
-        """Reserve the claim for `others` alone. Without any, clear its allocation."""
+    async def _withdraw(self, path: str, version: str, others: list[Body]) -> bool:
+        """Reserve the claim for `others` alone. Without any, clear its allocation. False if it has another version."""
         status: Body = {"reservedFor": others} if others else {"reservedFor": None, "allocation": None}
-        await self._patch(f"{path}/status", version, {"status": status})
+        return await self._patch(f"{path}/status", version, {"status": status}) is not None
 
     async def _read(self, path: str) -> _Claim | None:
         """Return the claim, or None if there is none."""

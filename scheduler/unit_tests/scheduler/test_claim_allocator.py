@@ -385,7 +385,22 @@ RELEASED = {
     "a claim that is not reserved for the pod": Case(None, [GET], get=(allocated(THEIRS),)),
     "a claim that is gone": Case(None, [GET], get=(Reply(404),)),
     "a claim that another pod changes at once": Case(
-        None, [GET, put({"reservedFor": None, "allocation": None})], get=(allocated(MINE),), status=(CHANGED,)
+        None,
+        [GET, put({"reservedFor": None, "allocation": None}), GET, put({"reservedFor": [THEIRS]}, "8")],
+        get=(allocated(MINE), allocated(MINE, THEIRS, version="8")),
+        status=(CHANGED, found("9")),
+    ),
+    "a claim that is gone in between": Case(
+        None,
+        [GET, put({"reservedFor": None, "allocation": None}), GET],
+        get=(allocated(MINE), Reply(404)),
+        status=(Reply(404),),
+    ),
+    "others change it all the time": Case(
+        failed("own: others change it all the time"),
+        [GET, put({"reservedFor": None, "allocation": None})] * 3,
+        get=(allocated(MINE),),
+        status=(CHANGED,),
     ),
     "an API server that fails": Case(
         failed("HTTP 500: no etcd"),
