@@ -9,11 +9,13 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
+from tests.background import running
+
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator
 
     from tests.integration.control_plane import ControlPlane
@@ -37,23 +39,17 @@ def unread_lists(plane: ControlPlane, token: str, path: str) -> Iterator[None]:
     """
     tls = ssl.create_default_context(cafile=str(plane.ca))
     tls.set_alpn_protocols(["h2"])
-    ended = threading.Event()
     with ExitStack() as stack:
 
-        def ask() -> None:
+        def ask(ended: threading.Event) -> None:
             while not ended.is_set():
                 plain = socket.create_connection(("127.0.0.1", plane.port))
                 connection = stack.enter_context(tls.wrap_socket(plain, server_hostname="localhost"))
                 connection.sendall(_requests(token, path))
                 ended.wait(PAUSE)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
-        try:
+        with running(ask):
             yield
-        finally:
-            ended.set()
-            asking.join()
 
 
 def _requests(token: str, path: str) -> bytes:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests import objects
+from tests.background import running
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterable, Iterator
 
     from tests.kube_client import KubeClient
@@ -135,9 +136,8 @@ class Namespace:
     @contextmanager
     def kubelets(self) -> Iterator[None]:
         """End its terminating pods while the context lasts, as kubelets do: none runs here."""
-        stop = threading.Event()
 
-        def end() -> None:
+        def end(stop: threading.Event) -> None:
             while not stop.wait(0.1):
                 for pod in self._all():
                     if "deletionTimestamp" in (meta := pod["metadata"]):
@@ -145,13 +145,8 @@ class Namespace:
                         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
                         self.kube.call("DELETE", f"{self.pods}/{meta['name']}", options)
 
-        thread = threading.Thread(target=end)
-        thread.start()
-        try:
+        with running(end):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
     def deleted_at(self) -> str:
         """Return when its terminating pod was deleted."""

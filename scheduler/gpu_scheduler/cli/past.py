@@ -16,7 +16,7 @@ from gpu_scheduler.cli.timeline import Entry, EventText, from_event, from_log, f
 from gpu_scheduler.kube.http.client import NoResponseError, segment
 from gpu_scheduler.kube.lists import UnlistedError, list_all
 from gpu_scheduler.kube.objects.decoding import UNREADABLE, decode_object
-from gpu_scheduler.kube.objects.meta import Identity, ReadStruct
+from gpu_scheduler.kube.objects.meta import ReadStruct, read_name
 from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.resource import RefusedError
 
@@ -65,13 +65,8 @@ class _Event(ReadStruct):
     reporting_instance: str | None = None
 
 
-class _Replica(ReadStruct):
-    metadata: Identity
-
-
 _events = msgspec.json.Decoder(_Event)
 _pods = msgspec.json.Decoder(PodObject)
-_replicas = msgspec.json.Decoder(_Replica)
 
 
 async def read_past(  # noqa: PLR0913 - what is asked for
@@ -122,7 +117,7 @@ async def _of_logs(api: ApiClient, system_namespace: str, seconds: int | None) -
     """Return what the logs of all replicas say. A log that cannot be read now is named, as is a missing right."""
     path = _path(system_namespace, "pods")
     try:
-        replicas = await list_all(api, f"the pods of namespace {system_namespace}", path, _read_name, labels=REPLICAS)
+        replicas = await list_all(api, f"the pods of namespace {system_namespace}", path, read_name, labels=REPLICAS)
     except UnlistedError as error:
         return [], [missing_right(error, f"list pods -n {system_namespace}")]
     logs = await asyncio.gather(*(_log(api, system_namespace, name, seconds) for name in replicas))
@@ -176,10 +171,6 @@ def _read_event(raw: msgspec.Raw) -> EventText:
 
 def _read_pod(raw: msgspec.Raw) -> PodObject:
     return decode_object(_pods, raw)
-
-
-def _read_name(raw: msgspec.Raw) -> str:
-    return decode_object(_replicas, raw).metadata.name or ""
 
 
 def _path(namespace: str | None, resource: str) -> str:

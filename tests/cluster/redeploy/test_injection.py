@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.background import running
 from tests.cluster import plays
 from tests.cluster.clusters import ROOT, SYSTEM, TESTS, Cluster
 from tests.cluster.verify.pods import bound, literals
@@ -64,17 +64,16 @@ def services_reached_late(cluster: Cluster) -> Iterator[None]:
     refused = ["OUTPUT", "-p", "tcp", "-d", "10.96.0.0/16", "--dport", "443", "-j", "REDIRECT", "--to-ports", "1"]
     cluster.on_node(control_plane, "iptables", "-t", "nat", "-I", *refused)
 
-    def reach() -> None:
-        eventually("the webhook to be registered", lambda: cluster.get("mutatingwebhookconfigurations")["items"])
-        time.sleep(3)
-        cluster.on_node(control_plane, "iptables", "-t", "nat", "-D", *refused)
+    def reach(ended: threading.Event) -> None:
+        try:
+            while not cluster.get("mutatingwebhookconfigurations")["items"] and not ended.wait(0.1):
+                pass
+            ended.wait(3)
+        finally:
+            cluster.on_node(control_plane, "iptables", "-t", "nat", "-D", *refused)
 
-    reaching = threading.Thread(target=reach)
-    reaching.start()
-    try:
+    with running(reach):
         yield
-    finally:
-        reaching.join()
 
 
 @pytest.fixture

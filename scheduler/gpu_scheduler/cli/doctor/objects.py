@@ -20,12 +20,6 @@ class Meta(ReadStruct):
     deletion_timestamp: str | None = None
 
 
-class NamedObject(ReadStruct):
-    """An object of which the name suffices."""
-
-    metadata: Meta
-
-
 class _Port(ReadStruct):
     container_port: int
     name: str | None = None
@@ -191,7 +185,6 @@ def read_policy(raw: bytes | msgspec.Raw) -> PolicyObject:
     return decode_object(_policies, raw)
 
 
-read_named: Final = msgspec.json.Decoder(NamedObject).decode
 read_kind: Final = msgspec.json.Decoder(KindObject).decode
 read_version: Final = msgspec.json.Decoder(VersionObject).decode
 read_review: Final = msgspec.json.Decoder(ReviewObject).decode

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 from gpu_scheduler import names
 from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, GUARDS, INJECTION, KINDS
 from gpu_scheduler.cli.doctor.facts import HeldLease, Policy
-from gpu_scheduler.cli.doctor.objects import read_kind, read_named, read_own_pod, read_policy, read_workload
+from gpu_scheduler.cli.doctor.objects import read_kind, read_own_pod, read_policy, read_workload
 from gpu_scheduler.cli.snapshot import LEASES
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.lists import NOT_FOUND, get_one, list_all
 from gpu_scheduler.kube.objects.leases import read_lease, read_monitor_lease
+from gpu_scheduler.kube.objects.meta import read_name
 from gpu_scheduler.kube.objects.registrations import read_registration
 from gpu_scheduler.kube.objects.secrets import read_secret
 
@@ -83,7 +84,7 @@ async def read_kinds(api: ApiClient) -> frozenset[str]:
 async def read_flow_schemas(api: ApiClient) -> frozenset[str]:
     """Return the names of the API server's FlowSchemas."""
     path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
-    return frozenset(each.metadata.name for each in await list_all(api, "FlowSchemas", path, read_named))
+    return frozenset(await list_all(api, "FlowSchemas", path, read_name))
 
 
 async def read_policies(api: ApiClient) -> Mapping[str, Policy]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gpu_scheduler.kube.objects.decoding import decode_object
+
 
 class ReadStruct(msgspec.Struct, rename="camel", gc=False):
     """Base of structs that are only read."""
@@ -87,3 +89,15 @@ class Named(msgspec.Struct, gc=False):
     """Metadata of which only the name matters."""
 
     name: str
+
+
+class _NamedObject(msgspec.Struct, gc=False):
+    metadata: Named
+
+
+_named = msgspec.json.Decoder(_NamedObject)
+
+
+def read_name(raw: bytes | msgspec.Raw) -> str:
+    """Return the name of an object of any kind. msgspec.ValidationError if it has none."""
+    return decode_object(_named, raw).metadata.name
