@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpu_scheduler.cli.doctor.examine import CHECKS
 from tests.cluster.clusters import ROOT, Cluster
 from tests.waiting import eventually, limit
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from tests.cluster.clusters import Json
 
-CHECKS: Final = 15
 BINDING: Final = "validatingadmissionpolicybinding/gpu-scheduler-inputs"
 
 
@@ -35,7 +35,7 @@ def _doctor(cluster: Cluster) -> tuple[int, list[Json]]:
     )
     assert done.stdout, done.stderr
     items = json.loads(done.stdout)["items"]
-    assert len({item["check"] for item in items}) == CHECKS
+    assert {item["check"] for item in items} == {check.name for check in CHECKS}
     return done.returncode, [item for item in items if item["result"] != "ok"]
 
 
