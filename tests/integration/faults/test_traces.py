@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpu_scheduler.core.scheduling_queue import SHARE
 from simulator.replica_process import starter
 from simulator.trace import record
 from tests.integration.barrier import settle
@@ -38,6 +39,9 @@ QUICK: Final = "10ms"
 """The back-off. In a trace every back-off ends before the next change, so it must be short in real time."""
 REST: Final = 0.02
 """Seconds in which each back-off has ended, however busy the machine is."""
+PAID: Final = 0.02 / SHARE
+"""Seconds after which no pod waits any more because its last attempt cost much: no decision takes more than 20 ms of
+processor time. In virtual time it takes none, and a pod that still waits would be tried after others."""
 ASSIGNED: Final = "agentaflow.gpu/assigned-"
 
 
@@ -161,6 +165,8 @@ class TracePlayer:
         times = [self._namespace.read(one["bind"])["metadata"]["annotations"] for one in decided if "bind" in one]
         at = [each[f"{ASSIGNED}at"] for each in times]
         assert at == sorted(at)
+        if any("wait" in one for one in decided):
+            time.sleep(PAID)
 
 
 def given(pod: Line) -> Line:
