@@ -26,26 +26,29 @@ WHOLE: Final = {
     "SIMULATED_STEPS": "100000",
 }
 RANDOM_OPERATIONS: Final = f"{FAULTS}/test_auditor_costs.py::test_a_correct_scheduler_causes_no_violation"
+# The longest files first: at the end one worker would wait for them.
 SWEEPS: Final = (
     f"{FAULTS}/test_split_brain.py",
-    f"{FAULTS}/test_kills.py",
+    RANDOM_OPERATIONS,
     f"{FAULTS}/test_traces.py",
+    f"{INTEGRATION}/test_plan_oracle.py",
+    "simulator/tests/test_soak.py",
+    f"{FAULTS}/test_kills.py",
     f"{INTEGRATION}/test_requeues.py",
     f"{INTEGRATION}/test_remedies_of_nodes.py",
     f"{INTEGRATION}/test_remedies_of_gpus.py",
     f"{INTEGRATION}/test_remedies_of_pods.py",
-    RANDOM_OPERATIONS,
-    f"{INTEGRATION}/test_plan_oracle.py",
-    "simulator/tests/test_soak.py",
 )
-# A play uses one core, and the API server beside it a part of one.
+# A test uses one core, and the API server beside it a part of one.
+SWEEP_WORKERS: Final = 2
+# So does a play.
 PLAY_WORKERS: Final = 2
 SOAK_STEPS: Final = 400_000
 """Steps of the simulator in virtual time: about 7 minutes of two cores."""
 
 
 def _sweeps() -> Suite:
-    return Suite((programs(), *(pytest(file, **WHOLE) for file in SWEEPS)))
+    return Suite((programs(), by_file(SWEEP_WORKERS, "--no-loadscope-reorder", *SWEEPS, **WHOLE)))
 
 
 def _long() -> Suite:

@@ -80,9 +80,9 @@ def pytest(*words: str, **environment: str) -> Step:
     return Step(f"{prefix}pytest {' '.join(words)}", (sys.executable, "-m", "pytest", *words), environment=environment)
 
 
-def by_file(workers: int, *words: str) -> Step:
+def by_file(workers: int, *words: str, **environment: str) -> Step:
     """Return a step that runs pytest-xdist with this many workers; each file runs on one, which has control planes."""
-    return pytest(f"--numprocesses={workers}", "--dist=loadfile", *words)
+    return pytest(f"--numprocesses={workers}", "--dist=loadfile", *words, **environment)
 
 
 def git_files(*patterns: str) -> tuple[str, ...]:
