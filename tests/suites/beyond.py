@@ -39,16 +39,14 @@ SWEEPS: Final = (
     f"{INTEGRATION}/test_remedies_of_gpus.py",
     f"{INTEGRATION}/test_remedies_of_pods.py",
 )
-# A test uses one core, and the API server beside it a part of one.
-SWEEP_WORKERS: Final = 2
-# So does a play.
-PLAY_WORKERS: Final = 2
+# A test or a play uses one core, and the API server beside it a part of one.
+WORKERS: Final = 2
 SOAK_STEPS: Final = 400_000
 """Steps of the simulator in virtual time: about 7 minutes of two cores."""
 
 
 def _sweeps() -> Suite:
-    return Suite((programs(), by_file(SWEEP_WORKERS, "--no-loadscope-reorder", *SWEEPS, **WHOLE)))
+    return Suite((programs(), by_file(WORKERS, "--no-loadscope-reorder", *SWEEPS, **WHOLE)))
 
 
 def _long() -> Suite:
@@ -70,7 +68,7 @@ def _mutants() -> Suite:
 def _plays() -> Suite:
     """Run each file that has tests marked `plays`, whole: some of its tests begin where an earlier one ended."""
     files = (name for name in git_files("tests/**/test_*.py") if "pytest.mark.plays" in (ROOT / name).read_text())
-    return Suite((programs(), by_file(PLAY_WORKERS, "-m", "not long", *files)))
+    return Suite((programs(), by_file(WORKERS, "-m", "not long", *files)))
 
 
 def _soak() -> Suite:

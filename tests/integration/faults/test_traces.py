@@ -19,6 +19,7 @@ from simulator.replica_process import starter
 from simulator.trace import record
 from tests.integration.barrier import settle
 from tests.integration.command import start_alone
+from tests.integration.faults.program_with_step_times import LONG
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ QUICK: Final = "10ms"
 """The back-off. In a trace every back-off ends before the next change, so it must be short in real time."""
 REST: Final = 0.02
 """Seconds in which each back-off has ended, however busy the machine is."""
-PAID: Final = 0.02 / SHARE
-"""Seconds after which no pod waits any more because its last attempt cost much: no decision takes more than 20 ms of
-processor time. In virtual time it takes none, and a pod that still waits would be tried after others."""
+PAID: Final = LONG / SHARE
+"""Seconds after which no pod waits any more because its last attempt cost much: no decision takes longer than LONG.
+In virtual time it takes none, and a pod that still waits would be tried after others."""
 ASSIGNED: Final = "agentaflow.gpu/assigned-"
 
 
@@ -72,6 +73,8 @@ class TracePlayer:
         """Apply a change of the trace, or check its decisions. AssertionError if they differ."""
         if "decided" in line:
             self._compare(line["decided"])
+            if any("wait" in one for one in line["decided"]):
+                time.sleep(PAID)
             return
         self._change(line)
         settle(self._namespace, self._replica)
@@ -165,8 +168,6 @@ class TracePlayer:
         times = [self._namespace.read(one["bind"])["metadata"]["annotations"] for one in decided if "bind" in one]
         at = [each[f"{ASSIGNED}at"] for each in times]
         assert at == sorted(at)
-        if any("wait" in one for one in decided):
-            time.sleep(PAID)
 
 
 def given(pod: Line) -> Line:
