@@ -159,6 +159,10 @@ bench-claims: env-dev programs ## Measure pods with ResourceClaims beside kube-s
 bench-neighbours: env-dev programs ## Measure a tenant's pods beside another tenant that burdens the scheduler: 15 minutes
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench neighbours
 
+.PHONY: bench-pairs
+bench-pairs: env-dev programs ## Measure our scheduler of now and of a commit in alternating pairs (BEFORE=HEAD~20 ONLY=W1,W3): 7 minutes for W1 and W3
+	@PYTHONPATH=.:scheduler $(BIN)/python -m bench.pairs '$(BEFORE)' $(ONLY)
+
 .PHONY: bench-full
 bench-full: env-dev programs ## Measure all parts: three hours (ONLY=W1,growth measures these parts again)
 	@PYTHONPATH=.:scheduler $(BIN)/python -m bench full $(if $(ONLY),--only '$(ONLY)')
