@@ -1,6 +1,7 @@
 """Credentials of a plugin: what it gets, what it may print, and when it runs again."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -219,3 +220,51 @@ async def test_a_plugin_that_hangs_is_killed(
         await until(lambda: not killed.exists())
     finally:
         end.touch()
+
+
+async def test_a_plugin_that_was_killed_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late the machine says so: no process of ours is left behind."""
+    started = started_plugins(monkeypatch)
+    waitpid = os.waitpid
+
+    def reap_late(*words: Any) -> tuple[int, int]:
+        found = waitpid(*words)
+        if not words[1] & os.WNOHANG:
+            time.sleep(1.2)
+        return found
+
+    monkeypatch.setattr(os, "waitpid", reap_late)
+    with pytest.raises(ClientConfigError, match=r"plugin .* 1048576 bytes"):
+        await read(tmp_path, "head -c 2000000 /dev/zero")
+
+    assert [process.returncode is None for process in started] == [False]
+
+
+async def test_a_plugin_of_another_user_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sudo: it may not be killed. The error is that of any plugin that hangs."""
+    monkeypatch.setattr(exec_credential, "TIME_OUT", 0.2)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(subprocess.Popen, "send_signal", refuse)
+    started, end = started_plugins(monkeypatch), tmp_path / "end"
+    try:
+        with pytest.raises(ClientConfigError, match=r"plugin .* 0\.2 s"):
+            await read(tmp_path, f"while [ ! -e {end} ]; do sleep 0.1; done")
+    finally:
+        end.touch()
+    await until(lambda: started[0].poll() is not None)
+
+
+def started_plugins(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Return the list that the processes of plugins will be in."""
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*words, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    return started

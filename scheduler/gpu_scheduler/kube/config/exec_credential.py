@@ -24,8 +24,6 @@ MODES: Final = ("Never", "IfAvailable", "Always")
 TIME_OUT = 200.0
 """Seconds for the plugin. Some wait for a person who logs in; kubelogin gives them 180."""
 MOST_PRINTED: Final = 2**20
-_KILLED: Final = 1.0
-"""Seconds for the end of a plugin that was killed."""
 
 
 class Credential(msgspec.Struct, rename="camel", frozen=True):
@@ -99,11 +97,12 @@ async def _output_of(words: tuple[str, ...], environment: Mapping[str, str], *, 
         async with asyncio.timeout(TIME_OUT):
             return await _printed_by(process)
     finally:
-        # It kills the plugin, and closes a pipe that a process of the plugin's keeps open.
-        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - `process` itself has no way
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_KILLED):
-                await process.wait()
+        # A plugin that runs as another user, by sudo, cannot be killed, and is not waited for.
+        with suppress(PermissionError, ProcessLookupError):
+            # It closes a pipe, too, that a process of the plugin's keeps open. `process` itself has no way.
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
+            process.kill()
+            await process.wait()
 
 
 async def _printed_by(process: asyncio.subprocess.Process) -> bytes:
