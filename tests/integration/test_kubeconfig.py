@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trustme
 
-from gpu_scheduler.kube.config.kubeconfig_file import Cluster, User, merged
+from gpu_scheduler.kube.config.kubeconfig_file import ClusterEntry, User, merged
 from gpu_scheduler.kube.http.client import connect
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.programs import program
@@ -163,7 +163,10 @@ def test_files_are_merged_as_kubectl_merges_them(files: tuple[str, ...], tmp_pat
     (context,), (its_cluster,), (its_user,) = seen["contexts"], seen["clusters"], seen["users"]
     assert (seen["current-context"], context["context"].get("namespace")) == (ours.current, chosen.namespace)
     assert (its_cluster["name"], its_user["name"]) == (chosen.cluster, chosen.user)
-    for theirs, part, kind in ((its_cluster["cluster"], cluster.part, Cluster), (its_user["user"], user.part, User)):
+    for theirs, part, kind in (
+        (its_cluster["cluster"], cluster.part, ClusterEntry),
+        (its_user["user"], user.part, User),
+    ):
         values = {
             encoded: value
             for name, encoded in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)

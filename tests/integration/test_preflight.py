@@ -204,7 +204,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "(run: az login getting credentials: exec: executable sh failed with exit code 3): ",
     ),
     "the login program waits for somebody": (
-        {"login": "sleep", "args": ["5"]},
+        {"login": "sleep", "args": ["5"], "limit": 2},
         "Cannot use kube_context 'test' of kubeconfig {file} (the API server gave no answer within 2 s): a request",
     ),
     "kubectl is missing": (
@@ -236,7 +236,8 @@ def test_connection_that_fails_is_one_sentence(
             "interactiveMode": "Never",
         }
         user["user"] = {"exec": {**plugin, "args": given.get("args", [])}}
-        monkeypatch.setattr(kubectl, "CALL_TIMEOUT", 2)
+    if "limit" in given:
+        monkeypatch.setattr(kubectl, "CALL_TIMEOUT", given["limit"])
     file.write_text(str(given.get("text", json.dumps(config))))
 
     def ask() -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.cluster.plays import run
+from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.programs import program
 from tests.integration.role_manifests import values_of
@@ -91,19 +92,19 @@ def hardened(plane: ControlPlane) -> str:
 @pytest.fixture
 def old_cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of an API server that says that it is Kubernetes 1.29, to an administrator."""
+    kube = plane.client(ADMIN_TOKEN, {"Accept": f"{DISCOVERY},application/json"})
 
     class Old(BaseHTTPRequestHandler):
-        # A connection is kept open, and so is the one behind it: kubectl asks for hundreds of paths.
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             version = {"major": "1", "minor": "29", "gitVersion": "v1.29.4", **dict.fromkeys(VERSION, "")}
             asked = self.path.partition("?")[0] == "/version"
-            self._say(*((200, version) if asked else plane.kube.call("GET", self.path)))
+            self._say(*((200, version) if asked else kube.call("GET", self.path)))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._say(*plane.kube.call("POST", self.path, body))
+            self._say(*kube.call("POST", self.path, body))
 
         def log_message(self, *words: object) -> None:
             """Log nothing."""
@@ -111,7 +112,8 @@ def old_cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Path]:
         def _say(self, status: int, body: Object) -> None:
             data = json.dumps(body).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            discovery = body.get("kind") == "APIGroupDiscoveryList"
+            self.send_header("Content-Type", DISCOVERY if discovery else "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -131,8 +133,11 @@ def old_cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Path]:
     yield path
     server.shutdown()
     server.server_close()
+    kube.close()
 
 
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+"""All groups of an API server in one answer. Without it each kubectl asks for every group."""
 VERSION = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform")
 
 

@@ -127,7 +127,7 @@ async def test_a_stuck_worker_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> N
         status, text = await ask(f"{url}/livez")
 
         assert status == 503
-        assert "the worker loop has not run for 0 s" in text
+        assert "the worker loop has not run for " in text
 
 
 async def test_sigterm_ends_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:

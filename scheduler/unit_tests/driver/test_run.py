@@ -149,7 +149,7 @@ async def test_a_stuck_loop_is_not_alive(folder: Path, monkeypatch: pytest.Monke
         await until(lambda: driver.publisher.problem is None)
         status, text = await ask(f"{url}/livez")
 
-    assert (status, "the loop has not run for 0 s" in text) == (503, True)
+    assert (status, "the loop has not run for " in text) == (503, True)
 
 
 async def test_the_settings_choose_who_describes_devices(folder: Path) -> None:

@@ -132,7 +132,7 @@ async def test_a_stuck_loop_is_not_alive(inventory: Path, monkeypatch: pytest.Mo
         await until(lambda: server.asked("PATCH", LEASE))
         status, text = await ask(f"{url}/livez")
 
-    assert (status, "the loop has not run for 0 s" in text) == (503, True)
+    assert (status, "the loop has not run for " in text) == (503, True)
 
 
 async def test_the_settings_choose_the_source(inventory: Path) -> None:

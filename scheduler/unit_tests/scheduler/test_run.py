@@ -245,7 +245,7 @@ async def test_a_stuck_scheduling_loop_is_not_alive(monkeypatch: pytest.MonkeyPa
         status, text = await ask(f"{url}/livez")
 
         assert status == 503
-        assert "the scheduling loop has not run for 0 s" in text
+        assert "the scheduling loop has not run for " in text
 
 
 @pytest.mark.promise("lead-7")
