@@ -1,7 +1,8 @@
 """Ansible module: whether an existing cluster can take the installation. Changes nothing.
 
 It asks for the version, the rights of the user, our namespaces, objects of another installer that have our names, and
-the nodes of the map. The first failure of the connection is the only one that it reports: all else would follow.
+the nodes of the map. The first failure of the connection is the only one that it reports: all else would follow. Of a
+cluster that is too old it asks nothing but the version.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ansible.module_utils.basic import AnsibleModule  # type: ignore[import-untyped]  # Ansible ships no types
+from ansible.module_utils.compat.version import LooseVersion  # type: ignore[import-untyped]  # likewise
 from ansible.module_utils.kube_context import Context  # type: ignore[import-untyped]  # ours: ansible.cfg says where
 from ansible.module_utils.kubectl import (  # type: ignore[import-untyped]  # likewise
     MANAGER,
@@ -43,6 +45,10 @@ options:
     description: The context in it.
     type: str
     required: true
+  kubernetes:
+    description: The oldest version that can be used; empty for any.
+    type: str
+    default: ""
   rights:
     description:
       - What the user must be allowed to do beside applying and removing, in rows with group, resource, verbs, names and
@@ -106,6 +112,16 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 CERTIFICATE: Final = "cert-manager.io/certificate-name"
 REVIEW: Final = ("create", "--filename=-", "--validate=false", "--output=jsonpath={.status.allowed} ")
 ALL: Final = {"group": "*", "resource": "*"}
+NOTHING: Final[Json] = {
+    "version": "",
+    "problems": [],
+    "nodes": [],
+    "node_names": [],
+    "unlisted_images": [],
+    "daemonsets": {},
+    "error": "",
+}
+"""The result where nothing was asked."""
 
 
 def rights_of(objects: list[Json], removed: list[Json]) -> Iterator[Json]:
@@ -251,7 +267,11 @@ def daemonsets_of(record: Json) -> list[str]:
 
 def examine(cluster: Cluster, given: Json) -> Json:
     """Return the module's result; raise ClusterError where the connection fails."""
-    version = (cluster.get("/version") or {}).get("gitVersion", "")
+    # Vendors append a build of their own: v1.30.4-gke.1348000
+    version = re.sub(r"^v|[-+].*$", "", (cluster.get("/version") or {}).get("gitVersion", ""))
+    oldest = given["kubernetes"]
+    if version and oldest and LooseVersion(version) < LooseVersion(oldest):
+        return {**NOTHING, "version": version}
     rights = [*given["rights"], *rights_of(given["objects"], given["removed"])]
     missing, problems = missing_rights(cluster, sorted(rights, key=_order)), []
     if missing:
@@ -287,14 +307,13 @@ def examine(cluster: Cluster, given: Json) -> Json:
     nodes = [node_facts(body) for body in bodies]
     wanted = set(given["nodes"])
     return {
-        # Vendors append a build of their own: v1.30.4-gke.1348000
-        "version": re.sub(r"^v|[-+].*$", "", version),
+        **NOTHING,
+        "version": version,
         "problems": problems,
         "nodes": [node for node in nodes if {node["name"], node["alias"]} & wanted],
         "node_names": [node["name"] for node in nodes],
         "unlisted_images": unlisted(given["images"], bodies),
         "daemonsets": {role: sets for each, role in records.items() if (sets := daemonsets_of(found.get(each, {})))},
-        "error": "",
     }
 
 
@@ -307,6 +326,7 @@ def main() -> None:
             "program": {"type": "str", "required": True},
             "kubeconfig": {"type": "path", "required": True},
             "context": {"type": "str", "required": True},
+            "kubernetes": {"type": "str", "default": ""},
             "rights": rows,
             "grant": {"type": "str", "default": ""},
             "objects": rows,
@@ -325,8 +345,7 @@ def main() -> None:
         cluster = Context(module.params["program"], module.params["kubeconfig"], module.params["context"])
         found = examine(cluster, module.params)
     except ClusterError as error:
-        found = {"version": "", "problems": [], "nodes": [], "node_names": [], "error": str(error)}
-        found |= {"unlisted_images": [], "daemonsets": {}}
+        found = {**NOTHING, "error": str(error)}
     module.exit_json(changed=False, **found)
 
 
