@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 import msgspec
 
-from gpu_scheduler.cli.options import (
-    INTERRUPTED,
-    PATH,
-    SETTINGS,
-    FailedError,
-    Options,
-    Output,
-    RefusedInputError,
-    command,
-    run_command,
-)
+from gpu_scheduler.cli.command_line import PATH, SETTINGS, command, run_command
+from gpu_scheduler.cli.options import INTERRUPTED, FailedError, Options, Output, RefusedInputError
 from gpu_scheduler.cli.output import Column, Listing, PrintedTable, render
 from simulator.invariants.checker import BrokenError
 from simulator.plan import EPISODE

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.reasons import Reason
     from gpu_scheduler.core.refs import PodRef
-    from gpu_scheduler.scheduler.ports import AllocationOutcome, Failed, Notice, NotSent, Result
+    from gpu_scheduler.scheduler.ports import AllocationOutcome, AttemptResult, Failed, Notice, NotSent
 
 
 @dataclass
@@ -126,7 +126,7 @@ class FakeAllocator:
 
 @dataclass
 class FakeRecorder:
-    attempts: list[Result] = field(default_factory=list)
+    attempts: list[AttemptResult] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     repairs: list[int] = field(default_factory=list)
@@ -139,7 +139,7 @@ class FakeRecorder:
     def repaired(self, entries: int) -> None:
         self.repairs.append(entries)
 
-    def attempted(self, result: Result, seconds: float) -> None:
+    def attempted(self, result: AttemptResult, seconds: float) -> None:
         assert seconds >= 0
         self.attempts.append(result)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from gpu_scheduler.cli.command_line import OF_LISTINGS, SHARED
 from gpu_scheduler.cli.main import app
-from gpu_scheduler.cli.options import OF_LISTINGS, SHARED
 from tests.contracts.roles import ROOT
 from tests.pages.parts import Page, code, table
 

@@ -63,7 +63,7 @@ class Wanted:
 
 
 @immutable
-class Outcome:
+class IssueResult:
     """What was done, as a sentence; until when CA and certificate are valid; whether a CA before stays trusted."""
 
     done: str
@@ -72,7 +72,7 @@ class Outcome:
     has_previous: bool
 
 
-def fill(folder: Path, wanted: Wanted, now: datetime) -> Outcome:
+def fill(folder: Path, wanted: Wanted, now: datetime) -> IssueResult:
     """Write the two files where they are missing, due or asked for anew.
 
     IssuingError if the CA that is there cannot be used; OSError if a file cannot be read or written.
@@ -102,7 +102,7 @@ def fill(folder: Path, wanted: Wanted, now: datetime) -> Outcome:
         done = f"Wrote {BUNDLE_FILE} anew; the Secrets stay the same."
     else:
         done = "Changed nothing: CA and certificate are in order (--force issues a new certificate)."
-    return Outcome(done, authority.certificate.not_valid_after_utc, end_of(pair), bool(ca[PREVIOUS]))
+    return IssueResult(done, authority.certificate.not_valid_after_utc, end_of(pair), bool(ca[PREVIOUS]))
 
 
 def _read(folder: Path, *, new_ca: bool) -> dict[str, dict[str, bytes]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpu_scheduler.cli.verification import ContainerState, PodState, Reading, count_files, read_environment
+from gpu_scheduler.cli.verification import ContainerState, PodDetails, Reading, count_files, read_environment
 from gpu_scheduler.core.pods.pod_index import static_index
 from gpu_scheduler.kube.http.client import segment
 from gpu_scheduler.kube.http.exec import ExecError, Executor
@@ -95,17 +95,17 @@ _pods = msgspec.json.Decoder(PodObject)
 _running_pods = msgspec.json.Decoder(_RunningPod)
 
 
-async def pod_states(api: ApiClient, scheduler_name: str, namespace: str | None) -> dict[str, PodState]:
+async def pod_states(api: ApiClient, scheduler_name: str, namespace: str | None) -> dict[str, PodDetails]:
     """List the states of our pods by uid, in one namespace, or in all if it is None."""
     path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
     return dict(await list_all(api, "pods", path, read_state, selector=f"spec.schedulerName={scheduler_name}"))
 
 
-def read_state(raw: bytes | msgspec.Raw) -> tuple[str, PodState]:
+def read_state(raw: bytes | msgspec.Raw) -> tuple[str, PodDetails]:
     """Read the JSON of a pod into its uid and its state. msgspec.ValidationError if it is no pod."""
     pod = decode_object(_running_pods, raw)
     index = static_index(text_of(decode_object(_pods, raw), pod.metadata.namespace or ""))
-    state = PodState(index if isinstance(index, int) else None, dict(_states(pod.spec, pod.status or _Status())))
+    state = PodDetails(index if isinstance(index, int) else None, dict(_states(pod.spec, pod.status or _Status())))
     return pod.metadata.uid or "", state
 
 

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_scheduler.cli.options import FailedError, Options
 from gpu_scheduler.names import SCHEDULER_NAME
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
     import yaml
 
     from gpu_scheduler.cli.cluster import kubeconfig_of
-    from gpu_scheduler.cli.options import FailedError
 
     found: list[str] = []
     with suppress(FailedError, OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
@@ -74,8 +74,6 @@ def _listed(ctx: click.Context, path: str, fields: str = "") -> list[str]:
     """Return the names in one page of a list, with the options that stand before the word to complete."""
     import asyncio
 
-    from gpu_scheduler.cli.options import FailedError, Options
-
     given: dict[str, Any] = {
         key: ctx.params[key] for key in ("kubeconfig", "context", "namespace") if ctx.params.get(key)
     }
@@ -85,7 +83,7 @@ def _listed(ctx: click.Context, path: str, fields: str = "") -> list[str]:
         return []
 
 
-async def _names(options: Any, path: str, fields: str) -> list[str]:
+async def _names(options: Options, path: str, fields: str) -> list[str]:
     import asyncio
 
     import msgspec

@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
+from gpu_scheduler.cli.command_line import PATH, SETTINGS, command, run_command, verb
 from gpu_scheduler.cli.completion import completion, kubectl_words
 from gpu_scheduler.cli.help_sections import SectionedGroup
-from gpu_scheduler.cli.options import PATH, SETTINGS, command, run_command, verb
 from gpu_scheduler.cli.verbs.certificates import certificates
 from gpu_scheduler.cli.verbs.cordon import cordon, drain, uncordon
 from gpu_scheduler.cli.verbs.describe import describe

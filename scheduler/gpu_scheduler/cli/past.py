@@ -12,7 +12,7 @@ import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.installation import missing_right
-from gpu_scheduler.cli.timeline import Entry, EventText, from_event, from_log, from_pod
+from gpu_scheduler.cli.timeline import Entry, PodEvent, from_event, from_log, from_pod
 from gpu_scheduler.kube.http.client import NoResponseError, segment
 from gpu_scheduler.kube.lists import UnlistedError, list_all
 from gpu_scheduler.kube.objects.decoding import UNREADABLE, decode_object
@@ -153,10 +153,10 @@ def _entries(log: bytes, replica: str) -> Iterator[Entry]:
             yield entry
 
 
-def _read_event(raw: msgspec.Raw) -> EventText:
+def _read_event(raw: msgspec.Raw) -> PodEvent:
     event = decode_object(_events, raw)
     subject, series = event.involved_object, event.series or _Series()
-    return EventText(
+    return PodEvent(
         namespace=subject.namespace or "",
         pod=subject.name or "",
         uid=subject.uid or "",

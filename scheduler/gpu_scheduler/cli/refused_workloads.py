@@ -23,7 +23,7 @@ from gpu_scheduler.webhook.template_review import review_template
 
 if TYPE_CHECKING:
     from gpu_scheduler.kube.http.client import ApiClient
-    from gpu_scheduler.webhook.template_review import PodTemplate
+    from gpu_scheduler.webhook.template_review import ControllerTemplate
 
 View = dict[str, Any]
 
@@ -130,7 +130,7 @@ def refused_view(raw: msgspec.Raw, kind: str, scheduler_name: str) -> View | Non
     }
 
 
-def _missing(template: PodTemplate, spec: _Spec, status: _Status) -> int:
+def _missing(template: ControllerTemplate, spec: _Spec, status: _Status) -> int:
     """Return how many pods the controller would have beside those that it has."""
     if template.replicas is not None:
         return template.replicas - (status.replicas or 0)
@@ -142,7 +142,7 @@ def _missing(template: PodTemplate, spec: _Spec, status: _Status) -> int:
     return min(at_once, left) - (status.active or 0)
 
 
-def _refusal(template: PodTemplate, status: _Status, scheduler_name: str) -> tuple[str, str] | None:
+def _refusal(template: ControllerTemplate, status: _Status, scheduler_name: str) -> tuple[str, str] | None:
     """Return reason and message of why pods are refused; None if nothing says that they are."""
     for found in review_template(template, scheduler_name):
         if found.reason in REFUSED_AT_ADMISSION:

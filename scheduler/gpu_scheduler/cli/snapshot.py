@@ -53,14 +53,14 @@ _devices = msgspec.json.Decoder(list[GpuDevice] | None)
 
 
 @immutable
-class Selection:
+class Selectors:
     """Which objects the API server lists: a label selector and a field selector, empty for all objects."""
 
     labels: str = ""
     fields: str = ""
 
 
-ALL: Final = Selection()
+ALL: Final = Selectors()
 
 
 @immutable
@@ -115,7 +115,7 @@ class Snapshot:
         return tuple(node_devices(self.nodes, self.ledger))
 
 
-async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selection = ALL) -> Snapshot:
+async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selectors = ALL) -> Snapshot:
     """List the chosen nodes, and all pods. Pods of other schedulers only if a node has a device plugin for GPUs.
 
     `unread` says what else the user may not list. UnlistedError if the API server refuses a list.
@@ -166,7 +166,7 @@ def ledger_of(
 
 
 async def pods_of(
-    api: ApiClient, scheduler_name: str, namespace: str | None = None, chosen: Selection = ALL
+    api: ApiClient, scheduler_name: str, namespace: str | None = None, chosen: Selectors = ALL
 ) -> list[ListedPod]:
     """List the chosen pods with our schedulerName in one namespace, or in all if it is None."""
     path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
@@ -175,7 +175,7 @@ async def pods_of(
 
 
 async def workloads_of(
-    api: ApiClient, namespace: str | None = None, chosen: Selection = ALL
+    api: ApiClient, namespace: str | None = None, chosen: Selectors = ALL
 ) -> list[GpuWorkloadObject]:
     """List the chosen GPUWorkloads in one namespace, or in all if it is None; none if the kind is not installed."""
     part = f"/namespaces/{segment(namespace)}" if namespace else ""

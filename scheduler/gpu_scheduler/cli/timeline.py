@@ -74,7 +74,7 @@ class Entry:
 
 
 @immutable
-class EventText:
+class PodEvent:
     """An event on a pod."""
 
     namespace: str
@@ -100,7 +100,7 @@ _PRECEDENCE: Final = (Source.POD, Source.LOG, Source.EVENT)
 """Whose word counts if several sources tell of one bind: only the scheduler writes a pod's annotations."""
 
 
-def from_event(event: EventText) -> Entry | None:
+def from_event(event: PodEvent) -> Entry | None:
     """Return what an event of the scheduler says; None if it is about something else."""
     time = _first(event.times)
     if time is None:

@@ -69,7 +69,7 @@ class ContainerState:
 
 
 @immutable
-class PodState:
+class PodDetails:
     """What a pod's object has beside the values that decisions read."""
 
     index: int | None
@@ -146,7 +146,7 @@ def count_files(data: bytes) -> int:
 
 
 def sort_out(
-    pods: Iterable[Pod], states: Mapping[str, PodState], records: Records
+    pods: Iterable[Pod], states: Mapping[str, PodDetails], records: Records
 ) -> tuple[dict[ContainerRef, Reading], list[ContainerRef]]:
     """Return a reading for each container that cannot be read, and the containers to read. `states` are by uid.
 
@@ -183,7 +183,7 @@ def _unreadable(pod: Pod, state: ContainerState, records: Records) -> str:
 def pod_views(
     pod: Pod, index: int | None, records: Records, readings: Mapping[ContainerRef, Reading]
 ) -> Iterator[View]:
-    """Yield a view for each container of the pod that has a reading. `index` is that of the pod's PodState."""
+    """Yield a view for each container of the pod that has a reading. `index` is that of the pod's PodDetails."""
     expected = expected_of(pod, records)
     live = pod.bound and not pod.finished
     faults = tuple(_faults(pod, index, expected, records)) if live else ()

@@ -60,7 +60,7 @@ class LineObstacles(NamedTuple):
     """What keeps it from the node."""
     of_volumes: Unschedulable | None
     """What keeps its volumes from the node."""
-    claim: Hold | None
+    candidate: Hold | None
     """What the pod would hold; None if there is no such node."""
 
 
@@ -108,15 +108,15 @@ class LineFit:
         if node is None or self._node(node).failing:
             return None
         placement = placement_on(pod, node, slot.devices, slot.index)
-        claim = assumed_hold(pod, placement)
-        if not self._by_plugin(claim, node) and gpu_filters.blocking_holds(
-            claim, cluster.ledger, cluster.nodes, cluster.policy
+        candidate = assumed_hold(pod, placement)
+        if not self._by_plugin(candidate, node) and gpu_filters.blocking_holds(
+            candidate, cluster.ledger, cluster.nodes, cluster.policy
         ):
             return None
         found = (*self._faults(slot, placement.value), *self._devices(placement, slot, node))
         if any(each is not None and each.reason not in _OF_THE_MOMENT for each in found):
             return None
-        return cluster.ledger.devices.asks(claim)
+        return cluster.ledger.devices.asks(candidate)
 
     def of_another_pod(self, slot: Slot, node: Node) -> Unschedulable | None:
         """Return the highest ranked that keeps another pod of the workload from the line, which is on this node.
@@ -150,8 +150,8 @@ class LineFit:
     def _devices(self, placement: Placement, slot: Slot, node: Node) -> tuple[Unschedulable | None, ...]:
         """Return what each device filter says."""
         pod, ledger, nodes = self._pod, self._cluster.ledger, self._cluster.nodes
-        claim = assumed_hold(pod, placement)
-        plugin = self._by_plugin(claim, node)
+        candidate = assumed_hold(pod, placement)
+        plugin = self._by_plugin(candidate, node)
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
             None if plugin else gpu_filters.devices_exist((*slot.devices, *pod.request.kept), node),
@@ -161,19 +161,19 @@ class LineFit:
             )
             if pod.isolated
             else None,
-            quota.within_limit(claim, ledger, limit) or quota.quota_left(claim, ledger, limit),
+            quota.within_limit(candidate, ledger, limit) or quota.quota_left(candidate, ledger, limit),
             gpu_filters.index_free(self._workload, slot.index, ledger, nodes),
-            None if plugin else gpu_filters.gpu_free(claim, ledger, nodes, self._cluster.policy),
+            None if plugin else gpu_filters.gpu_free(candidate, ledger, nodes, self._cluster.policy),
             gpu_filters.gpu_in_service((*slot.devices, *pod.request.kept), node, plugin_chooses=plugin),
-            gpu_filters.gpu_healthy(claim, node),
-            gpu_filters.plugin_apart(claim, node, ledger),
+            gpu_filters.gpu_healthy(candidate, node),
+            gpu_filters.plugin_apart(candidate, node, ledger),
             gpu_filters.plugin_devices_left(pod, node, nodes, ledger.used_resources),
         )
 
     @staticmethod
-    def _by_plugin(claim: Hold, node: Node) -> bool:
+    def _by_plugin(candidate: Hold, node: Node) -> bool:
         """Whether a device plugin chooses the devices."""
-        return node.advertised is not None and claim.limit > 0
+        return node.advertised is not None and candidate.limit > 0
 
     def _node(self, node: Node) -> _NodeFindings:
         """Run the node filters, once for each node."""

@@ -44,7 +44,7 @@ class OwnNode:
 
 
 @immutable
-class Published:
+class PublishedDevices:
     """The devices to publish, and a sentence for each one that cannot be."""
 
     devices: tuple[OwnDevice, ...]
@@ -55,7 +55,7 @@ class Published:
         return next((device for device in self.devices if device.name == name), None)
 
 
-def published(inventory: Inventory, buses: dict[int, str], cordons: tuple[Cordon, ...]) -> Published:
+def published(inventory: Inventory, buses: dict[int, str], cordons: tuple[Cordon, ...]) -> PublishedDevices:
     """Return what is published of these devices. `buses` maps an index to a PCI address."""
     devices, withheld = [], []
     for device in sorted(inventory.devices, key=lambda each: each.index):
@@ -67,7 +67,7 @@ def published(inventory: Inventory, buses: dict[int, str], cordons: tuple[Cordon
             own = _own(device, device.uuid, buses.get(device.index, ""))
             cordon = cordon_of(cordons, own.uuid, inventory)
             devices.append(own if cordon is None else replace(own, cordon=_cordoned(cordon)))
-    return Published(tuple(devices), tuple(withheld))
+    return PublishedDevices(tuple(devices), tuple(withheld))
 
 
 def _own(device: Device, uuid: str, bus: str) -> OwnDevice:

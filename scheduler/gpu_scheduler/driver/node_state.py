@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gpu_scheduler import names
-from gpu_scheduler.driver.devices import Published, published
+from gpu_scheduler.driver.devices import PublishedDevices, published
 from gpu_scheduler.kube.resource import EventHandler
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WatchedNode(EventHandler["OwnNode"]):
         """Forget a node that is gone."""
         self.node = None
 
-    def published(self) -> Published | None:
+    def published(self) -> PublishedDevices | None:
         """Return what is published of the node's devices; None while they are not known."""
         if self.node is None or self.node.inventory is None:
             return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from gpu_scheduler.driver.checkpoint import Checkpoint
-    from gpu_scheduler.driver.devices import Published
+    from gpu_scheduler.driver.devices import PublishedDevices
     from gpu_scheduler.driver.objects import AllocatedDevice
     from gpu_scheduler.driver.ports import Cdi
     from gpu_scheduler.kube.http.client import ApiClient
@@ -102,7 +102,7 @@ class Preparer:
         self,
         api: ApiClient,
         node: str,
-        published: Callable[[], Published | None],
+        published: Callable[[], PublishedDevices | None],
         cdi: Cdi,
         checkpoint: Checkpoint,
         *,

@@ -33,7 +33,7 @@ _GAUGES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
 }
 
 
-class GpuCollector(Collector):
+class ReadingsCollector(Collector):
     """Gives one sample for each GPU and metric; a value that could not be read has no sample."""
 
     def __init__(self, registry: CollectorRegistry, node: str, read: Callable[[], Iterable[GpuReading]]) -> None:

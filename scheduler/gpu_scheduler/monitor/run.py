@@ -12,7 +12,7 @@ from gpu_scheduler.kube.http.client import connect
 from gpu_scheduler.kube.reflector import Reflector
 from gpu_scheduler.kube.resource import Resource
 from gpu_scheduler.monitor.listed import ListedFirst
-from gpu_scheduler.monitor.metrics import GpuCollector
+from gpu_scheduler.monitor.metrics import ReadingsCollector
 from gpu_scheduler.monitor.monitor_loop import Monitor, MonitorTimings
 from gpu_scheduler.monitor.sinks import ApiGpuNodeSink, ApiNodeLease, ApiNodeSink
 from gpu_scheduler.process.http_server import PROGRESS, Listener, ListenError, health_app
@@ -92,7 +92,7 @@ class MonitorProcess:
     def observed(self) -> CollectorRegistry:
         """Return a registry with the GPUs as last read."""
         registry, monitor = new_registry(own_version(), self._settings.gpu_scheduler_commit), self.monitor
-        GpuCollector(registry, self._settings.node_name, lambda: monitor.gpus)
+        ReadingsCollector(registry, self._settings.node_name, lambda: monitor.gpus)
         current = ("1 while the values written for the node are current", lambda: float(monitor.problem is None))
         read_gauges(registry, {names.METRIC_MONITOR_CURRENT: current})
         return registry

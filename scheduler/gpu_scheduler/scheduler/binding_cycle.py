@@ -16,7 +16,16 @@ from gpu_scheduler.core.filters.gpu_filters import gpu_free
 from gpu_scheduler.core.ledger.hold import assumed_hold
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.text import sentence
-from gpu_scheduler.scheduler.ports import AllocationOutcome, Bound, Dropped, Failed, InputKind, NotSent, Result, Unknown
+from gpu_scheduler.scheduler.ports import (
+    AllocationOutcome,
+    AttemptResult,
+    Bound,
+    Dropped,
+    Failed,
+    InputKind,
+    NotSent,
+    Unknown,
+)
 from gpu_scheduler.scheduler.status_writer import notice_of
 
 if TYPE_CHECKING:
@@ -250,13 +259,13 @@ class BindingCycle:
                 why = {"strategy": bind.strategy, "reason": bind.reason}
                 log.info("Bound %s to %s", bind.pod, bind.placement.node, extra={**details, **why})
                 self._ports.event_recorder.record(bind.pod, notice_of(bind))
-                self._ports.recorder.attempted(Result.SCHEDULED, now - began)
+                self._ports.recorder.attempted(AttemptResult.SCHEDULED, now - began)
                 self._ports.recorder.placed(state.pod, bind, now - state.first_seen)
             case Failed(message, retry_after, reason):
                 log.warning("Binding failed", extra={**details, "error": message})
                 self.release(state, now, retry_after)
                 self._status_writer.write(state, Wait(bind.pod, reason, message, frozenset(), topic=message))
-                self._ports.recorder.attempted(Result.ERROR, now - began)
+                self._ports.recorder.attempted(AttemptResult.ERROR, now - began)
                 self._ports.recorder.waits(reason)
             case Dropped(why) | NotSent(why):
                 log.info("A bind was dropped", extra={**details, "why": why})
@@ -268,7 +277,7 @@ class BindingCycle:
                 if again:
                     # After one lost answer, the retry resolves it before a user could read the condition.
                     self._status_writer.write(state, _unknown(bind, why))
-                self._ports.recorder.attempted(Result.ERROR, now - began)
+                self._ports.recorder.attempted(AttemptResult.ERROR, now - began)
                 self._ports.recorder.waits(Reason.BIND_FAILED)
 
     def confirm(self, state: PodState, now: float) -> None:

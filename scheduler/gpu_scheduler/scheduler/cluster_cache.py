@@ -110,7 +110,7 @@ class ClusterCache:
             (partial(ledger.apply_foreign_pod, foreign_pod) for foreign_pod in tuple(self._foreign_pods.values())),
             (partial(ledger.apply_claim, uid, holds) for uid, holds in tuple(self._allocated_claims)),
             (partial(ledger.apply, pod) for pod in pods),
-            (partial(ledger.nominate, uid, (workload, index)) for uid, workload, index in tuple(states.nominated())),
+            (partial(ledger.reserve_index, uid, index) for uid, index in tuple(states.reserved_indices())),
             (partial(ledger.assume, pod, placement) for pod, placement in tuple(states.assumed())),
         )
 

@@ -108,12 +108,12 @@ class DryRun:
         decision = decide(state.pod, self.cluster)
         if isinstance(decision, Bind):
             self.cluster.ledger.assume(state.pod, decision.placement)
-            state.assumed, state.nominated = decision, None
+            state.assumed, state.reserved_index = decision, None
         elif decision is not None:
             reserve = decision.reserve if isinstance(decision, Wait) else None
-            if reserve != state.nominated:
-                state.nominated = reserve
-                self.cluster.ledger.nominate(uid, reserve)
+            if reserve != state.reserved_index:
+                state.reserved_index = reserve
+                self.cluster.ledger.reserve_index(uid, reserve)
         return decision
 
     def _apply_node(self, node: Any, *, gone: bool) -> None:
@@ -137,7 +137,7 @@ class DryRun:
         if pod.bound or pod.finished:
             state.assumed = None
         if not awaits_placement(pod, self._policy):
-            state.nominated = None
+            state.reserved_index = None
 
     def _release(self, ref: PodRef) -> None:
         state, ledger = self._states[ref.uid], self.cluster.ledger

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.core.decision import Bind
     from gpu_scheduler.core.pods.pod import Pod
-    from gpu_scheduler.scheduler.ports import Result
+    from gpu_scheduler.scheduler.ports import AttemptResult
 
 # As in kube-scheduler: 15 buckets, from 1 ms to 16 s, each twice the one before.
 _ATTEMPT_BUCKETS = tuple(0.001 * 2**power for power in range(15))
@@ -66,7 +66,7 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
             registry=registry,
         )
         # Each lookup of a child takes two locks in the library, so children are kept here.
-        self._children: dict[Result, tuple[Counter, Histogram]] = {}
+        self._children: dict[AttemptResult, tuple[Counter, Histogram]] = {}
         self._placed = Histogram(
             names.METRIC_DURATION,
             "Seconds from first seeing a pod to having bound it",
@@ -114,7 +114,7 @@ class SchedulerMetrics(AttemptMetrics, RepairMetrics, AllocationMetrics):
             registry=registry,
         )
 
-    def attempted(self, result: Result, seconds: float) -> None:
+    def attempted(self, result: AttemptResult, seconds: float) -> None:
         """Count one attempt, see AttemptMetrics."""
         known = self._children.get(result)
         if known is None:

@@ -43,7 +43,7 @@ class PodState:
     # Whether its ResourceClaims are being withdrawn. Until that has ended, no bind may use them.
     releasing: bool = False
     # For a pod that takes any line of its map: the line where its volumes are made.
-    nominated: tuple[WorkloadKey, int] | None = None
+    reserved_index: tuple[WorkloadKey, int] | None = None
     # When the last try of a bind began whose outcome is unknown. The same bind is sent again, without a new decision.
     bind_unknown_since: float | None = None
 
@@ -136,8 +136,8 @@ class PodStates(dict[str, PodState]):
             if state.assumed is not None:
                 yield state.pod, state.assumed.placement
 
-    def nominated(self) -> Iterator[tuple[str, WorkloadKey, int]]:
-        """List the pods for which a line is kept while their volumes are made: uid, workload and index."""
+    def reserved_indices(self) -> Iterator[tuple[str, tuple[WorkloadKey, int]]]:
+        """List the pods for which a line is reserved while their volumes are made: uid, and workload with index."""
         for uid, state in self.items():
-            if state.nominated is not None:
-                yield uid, *state.nominated
+            if state.reserved_index is not None:
+                yield uid, state.reserved_index

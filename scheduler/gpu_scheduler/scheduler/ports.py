@@ -141,7 +141,7 @@ class EventRecorder(Protocol):
         """
 
 
-class Result(StrEnum):
+class AttemptResult(StrEnum):
     """How an attempt ended, with kube-scheduler's label values."""
 
     SCHEDULED = "scheduled"
@@ -152,7 +152,7 @@ class Result(StrEnum):
 class AttemptMetrics(Protocol):
     """Counts the attempts and binds of the loop."""
 
-    def attempted(self, result: Result, seconds: float) -> None:
+    def attempted(self, result: AttemptResult, seconds: float) -> None:
         """Count one attempt: the decision, and the bind if there was one, took `seconds`."""
 
     def waits(self, reason: Reason) -> None:

@@ -28,7 +28,7 @@ from gpu_scheduler.scheduler.cordon_confirmer import CordonConfirmer
 from gpu_scheduler.scheduler.dynamic_config import DynamicConfig
 from gpu_scheduler.scheduler.limits_config import LimitsConfig
 from gpu_scheduler.scheduler.pod_states import PodState, PodStates
-from gpu_scheduler.scheduler.ports import InputKind, Result
+from gpu_scheduler.scheduler.ports import AttemptResult, InputKind
 from gpu_scheduler.scheduler.rejection_backoff import RejectionBackoff
 from gpu_scheduler.scheduler.status_writer import StatusWriter
 from gpu_scheduler.scheduler.timings import Timings
@@ -201,7 +201,7 @@ class Scheduler:
             # The API server does not bind a pod that is being deleted, so no earlier try can still succeed.
             self._binding_cycle.release(state, self._clock())
         if not awaits_placement(pod, self._policy):
-            state.nominated = None
+            state.reserved_index = None
             self.queue.remove(uid)
         elif state.assumed is None:
             self.queue.add(uid, self._clock(), pod.created, pod.ref.namespace)
@@ -309,7 +309,7 @@ class Scheduler:
             wait, rest = backoff
             self._status_writer.write(state, wait)
             self.queue.back_off(uid, self._clock(), rest)
-            self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
+            self._ports.recorder.attempted(AttemptResult.UNSCHEDULABLE, self._clock() - began)
             self._ports.recorder.waits(wait.reason)
             return False
         self.cache.journal.decided(state.pod.ref, decision)
@@ -317,7 +317,7 @@ class Scheduler:
             case None:
                 self.queue.remove(uid)
             case Bind():
-                state.assumed, state.nominated, state.waits_for = decision, None, None
+                state.assumed, state.reserved_index, state.waits_for = decision, None, None
                 self._on_events(self.ledger.assume(state.pod, decision.placement))
                 self.queue.assumed(uid, self._clock())
                 self._binding_cycle.start(state, decision, began)
@@ -348,10 +348,10 @@ class Scheduler:
         events = decision.cured_by if isinstance(decision, Wait) else NO_EVENTS
         self.queue.add_unschedulable(decision.pod.uid, events, self._clock(), cost)
         reserve = decision.reserve if isinstance(decision, Wait) else None
-        if reserve != state.nominated:
-            state.nominated = reserve
-            self._on_events(self.ledger.nominate(decision.pod.uid, reserve))
-        self._ports.recorder.attempted(Result.UNSCHEDULABLE, self._clock() - began)
+        if reserve != state.reserved_index:
+            state.reserved_index = reserve
+            self._on_events(self.ledger.reserve_index(decision.pod.uid, reserve))
+        self._ports.recorder.attempted(AttemptResult.UNSCHEDULABLE, self._clock() - began)
         self._ports.recorder.waits(decision.reason)
         # Its decision may have ended before all lines of its map were checked.
         self._on_events(NO_EVENTS)

@@ -15,7 +15,7 @@ from gpu_scheduler.kube.objects.decoding import decode_object
 from gpu_scheduler.kube.objects.meta import ReadStruct
 from gpu_scheduler.kube.objects.pod_objects import PodMeta, PodObject, PodSpec
 from gpu_scheduler.kube.objects.pods import text_of
-from gpu_scheduler.webhook.template_review import PodTemplate
+from gpu_scheduler.webhook.template_review import ControllerTemplate
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.pods.pod_text import PodText
@@ -116,7 +116,7 @@ def read_text(template: msgspec.Raw, namespace: str) -> tuple[PodText, bool | No
     return text_of(pod, namespace), None if meta is None else meta.annotations is not None
 
 
-def read_controller(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name: str) -> PodTemplate | None:
+def read_controller(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name: str) -> ControllerTemplate | None:
     """Read the pod template of a controller; None if there is none, or if it names another scheduler.
 
     msgspec.ValidationError on a fault.
@@ -136,7 +136,7 @@ def read_controller(raw: msgspec.Raw, kind: str, namespace: str, scheduler_name:
         indices = range(start, start + replicas)
     elif spec.completion_mode == "Indexed":
         indices = range(spec.completions or 0)
-    return PodTemplate(
+    return ControllerTemplate(
         kind,
         read_text(spec.template, namespace)[0],
         (controller.metadata and controller.metadata.annotations) or {},

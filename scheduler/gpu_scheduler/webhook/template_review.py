@@ -29,7 +29,7 @@ _MOST_SAMPLES: Final = 64
 
 
 @immutable
-class PodTemplate:
+class ControllerTemplate:
     """A pod template with our schedulerName, and which pods its controller makes of it."""
 
     kind: str
@@ -44,13 +44,13 @@ class PodTemplate:
     """How many old pods a rolling update removes before it has new ones; None if nothing is updated in that way."""
 
 
-def review_template(template: PodTemplate, scheduler_name: str) -> tuple[Deny, ...]:
+def review_template(template: ControllerTemplate, scheduler_name: str) -> tuple[Deny, ...]:
     """Return why pods of the template would be refused, or could never be placed; empty if nothing is known."""
     found = _refusal(template, scheduler_name), _line_fault(template)
     return tuple(each for each in found if each is not None)
 
 
-def template_cautions(template: PodTemplate, found: tuple[Deny, ...]) -> tuple[str, ...]:
+def template_cautions(template: ControllerTemplate, found: tuple[Deny, ...]) -> tuple[str, ...]:
     """Return warnings for the author: annotations that no pod gets, and keys that are probably misspelt.
 
     `found` is what `review_template` returned.
@@ -66,7 +66,7 @@ def template_cautions(template: PodTemplate, found: tuple[Deny, ...]) -> tuple[s
     return tuple(warnings)
 
 
-def _refusal(template: PodTemplate, scheduler_name: str) -> Deny | None:
+def _refusal(template: ControllerTemplate, scheduler_name: str) -> Deny | None:
     """Return the fault of the first pod that has one in its own text."""
     for text in _samples(template):
         pod = pod_of_text(text)
@@ -79,7 +79,7 @@ def _refusal(template: PodTemplate, scheduler_name: str) -> Deny | None:
     return None
 
 
-def _samples(template: PodTemplate) -> Iterator[PodText]:
+def _samples(template: ControllerTemplate) -> Iterator[PodText]:
     """Yield the text of one pod or, if the controller gives indices, of a pod for each line."""
     text = replace(template.text, name="")
     placement_map = _map_of(template)
@@ -93,7 +93,7 @@ def _samples(template: PodTemplate) -> Iterator[PodText]:
         yield text
 
 
-def _map_of(template: PodTemplate) -> PlacementMap | None:
+def _map_of(template: ControllerTemplate) -> PlacementMap | None:
     """Return the template's map; None if it has none, or one that cannot be read."""
     text = template.text
     if names.MAP not in text.annotations or text.excess is not None:
@@ -104,7 +104,7 @@ def _map_of(template: PodTemplate) -> PlacementMap | None:
         return None
 
 
-def _line_fault(template: PodTemplate) -> Deny | None:
+def _line_fault(template: ControllerTemplate) -> Deny | None:
     """Return why there are fewer lines than pods."""
     placement_map = _map_of(template)
     if placement_map is None:
@@ -116,7 +116,7 @@ def _line_fault(template: PodTemplate) -> Deny | None:
     return _too_few_lines(template, placement_map)
 
 
-def _same_index(template: PodTemplate) -> Deny | None:
+def _same_index(template: ControllerTemplate) -> Deny | None:
     """Check that no two pods have the index of the template's annotation."""
     index = parse_number(template.text.annotations[names.INDEX])
     if index is None or template.replicas is None:
@@ -148,7 +148,7 @@ def _missing_lines(kind: str, indices: range, placement_map: PlacementMap) -> De
     )
 
 
-def _too_few_lines(template: PodTemplate, placement_map: PlacementMap) -> Deny | None:
+def _too_few_lines(template: ControllerTemplate, placement_map: PlacementMap) -> Deny | None:
     """Check that the map has a line for each pod that exists at the same time, and one more for a rolling update."""
     limits = template.text.gpu_limits
     unfit = [limit_fits(limits, slot) for slot in placement_map.slots] if len(limits) == 1 else []
@@ -171,7 +171,7 @@ def _too_few_lines(template: PodTemplate, placement_map: PlacementMap) -> Deny |
     return _stuck_roll_out(Reason.NO_FREE_INDEX, template, have, f"{add}, or ")
 
 
-def _stuck_roll_out(reason: Reason, template: PodTemplate, have: str, remedy: str) -> Deny | None:
+def _stuck_roll_out(reason: Reason, template: ControllerTemplate, have: str, remedy: str) -> Deny | None:
     """Check that a rolling update, which has no line to spare, may remove an old pod first."""
     if template.max_unavailable != 0 or not template.replicas:
         return None

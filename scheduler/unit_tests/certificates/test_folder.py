@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from gpu_scheduler.certificates.folder import Outcome, Wanted, fill
+from gpu_scheduler.certificates.folder import IssueResult, Wanted, fill
 from gpu_scheduler.certificates.issuing import IssuingError, Terms, names_of, read_authority, reason_to_renew
 from tests.messages import text_of
 from unit_tests.certificates.authorities import DAY, NOW, TERMS
@@ -67,7 +67,7 @@ def test_the_outcome_has_the_dates(folder: Path) -> None:
     """Those of the folder, not of the run."""
     outcome = fill(folder, WANTED, NOW + 10 * DAY)
 
-    assert outcome == Outcome(NOTHING, NOW + 3650 * DAY, NOW + 365 * DAY, has_previous=False)
+    assert outcome == IssueResult(NOTHING, NOW + 3650 * DAY, NOW + 365 * DAY, has_previous=False)
 
 
 NEW_CA = text_of("certificates: a new CA")

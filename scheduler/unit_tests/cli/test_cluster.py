@@ -8,7 +8,8 @@ import click
 import pytest
 
 from gpu_scheduler.cli.cluster import kubeconfig_of, namespace_of, reached
-from gpu_scheduler.cli.options import FailedError, Options, RefusedInputError, run_command, run_verb
+from gpu_scheduler.cli.command_line import run_command, run_verb
+from gpu_scheduler.cli.options import FailedError, Options, RefusedInputError
 from gpu_scheduler.cli.verbs.show import nodes
 from unit_tests.cli.scripted_cluster import MISSING, Capsys, cluster, kubeconfig
 from unit_tests.kube.server import Reply

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_scheduler.cli.columns import health_listing, nodes_listing, status_screen, strategy_listing, workloads_listing
-from gpu_scheduler.cli.doctor.findings import Finding
+from gpu_scheduler.cli.doctor.findings import CheckFinding
 from gpu_scheduler.cli.doctor.views import doctor_listing, finding_view
 from gpu_scheduler.cli.options import FailedError, Options, Output, print_error
 from gpu_scheduler.cli.output import Listing, as_json, as_yaml, listed, render
@@ -98,7 +98,7 @@ LISTINGS: dict[str, Callable[[str], Listing]] = {
     "health": lambda text: health_listing([device(text)]),
     "workloads": lambda text: workloads_listing([workload(text)], namespaces=True, now=NOW),
     "strategy": lambda text: strategy_listing(text, text),
-    "doctor": lambda text: doctor_listing([finding_view(Finding(text, "", text, check=text))]),
+    "doctor": lambda text: doctor_listing([finding_view(CheckFinding(text, "", text, check=text))]),
     "history": lambda text: history_listing([decision(text)], namespaces=True),
     "replay": lambda text: replay_listing([replayed(text)]),
 }

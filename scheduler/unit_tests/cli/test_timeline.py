@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.cli.timeline import Entry, EventText, Source, What, from_event, from_log, from_pod, timeline
+from gpu_scheduler.cli.timeline import Entry, PodEvent, Source, What, from_event, from_log, from_pod, timeline
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.decide import decide
 from gpu_scheduler.core.decision import Bind, Wait
@@ -36,10 +36,10 @@ def text(seconds: float) -> str:
     return at(seconds).isoformat().replace("+00:00", "Z")
 
 
-def event(seconds: float, reason: str, note: str, **more: Any) -> EventText:
+def event(seconds: float, reason: str, note: str, **more: Any) -> PodEvent:
     """Return an event on pod ml/train-0."""
     usual = {"namespace": "ml", "pod": "train-0", "uid": "u-1", "count": 1, "by": "gpu-scheduler-0_1", "last": ()}
-    return EventText(**{**usual, "reason": reason, "note": note, "times": (None, text(seconds)), **more})
+    return PodEvent(**{**usual, "reason": reason, "note": note, "times": (None, text(seconds)), **more})
 
 
 def read(body: dict[str, Any]) -> list[Entry]:
@@ -79,7 +79,7 @@ def seen(entry: Entry | None) -> tuple[Any, ...] | None:
     return entry.what, entry.node, entry.devices, entry.reason, entry.message
 
 
-EVENTS: dict[str, tuple[EventText, tuple[Any, ...] | None]] = {
+EVENTS: dict[str, tuple[PodEvent, tuple[Any, ...] | None]] = {
     "a bind": (BOUND, (What.BOUND, "node1", ("0", "1"), None, "index 0")),
     "a bind with one device": (
         replace(BOUND, note="Successfully assigned ml/a to n with GPU 3 (best_fit: 1 (of 2) left)"),
@@ -106,7 +106,7 @@ EVENTS: dict[str, tuple[EventText, tuple[Any, ...] | None]] = {
 
 
 @pytest.mark.parametrize(("given", "expected"), EVENTS.values(), ids=EVENTS)
-def test_an_event_says_what_was_decided(given: EventText, expected: tuple[Any, ...] | None) -> None:
+def test_an_event_says_what_was_decided(given: PodEvent, expected: tuple[Any, ...] | None) -> None:
     """By its reason, and by the words of our messages."""
     assert seen(from_event(given)) == expected
 
@@ -118,7 +118,7 @@ def test_an_event_that_recurred_has_count_and_last_time() -> None:
     assert (entry.count, entry.time, entry.until) == (3, at(1), at(9))
 
 
-def entry_of(given: EventText) -> Entry:
+def entry_of(given: PodEvent) -> Entry:
     entry = from_event(given)
     assert entry is not None
     return entry

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_scheduler.cli.verification import (
     ContainerState,
-    PodState,
+    PodDetails,
     Reading,
     Records,
     count_files,
@@ -427,7 +427,9 @@ KINDS = (
 def sorted_out(one: Pod, *known: Node, **states: ContainerState) -> tuple[dict[str, str], list[str]]:
     """Return why containers cannot be read, by name, and the names of those that can."""
     there = nodes(*known)
-    unseen, readable = sort_out([one], {one.ref.uid: PodState(0, states)}, Records(there, ledger_of(one, known=there)))
+    unseen, readable = sort_out(
+        [one], {one.ref.uid: PodDetails(0, states)}, Records(there, ledger_of(one, known=there))
+    )
     return {name: reading.unseen for (_, name), reading in unseen.items()}, [name for _, name in readable]
 
 

@@ -8,7 +8,7 @@ import pytest
 from gpu_scheduler.cli.container_environments import read_state
 from gpu_scheduler.cli.options import FailedError, Output
 from gpu_scheduler.cli.verbs.verify import verify
-from gpu_scheduler.cli.verification import ContainerState, PodState
+from gpu_scheduler.cli.verification import ContainerState, PodDetails
 from tests.messages import text_of
 from unit_tests.cli.scripted_cluster import Capsys, cluster, device, items, node, pod
 from unit_tests.kube.server import Exec, FakeServer, Reply
@@ -174,7 +174,7 @@ async def test_all_namespaces_and_none(tmp_path: Path, capsys: Capsys) -> None:
     assert (nothing.out, nothing.err) == ("", f"{text_of('verify: no pods', ns='ml')}\n")
 
 
-def state_of(spec: Facts, **statuses: object) -> PodState:
+def state_of(spec: Facts, **statuses: object) -> PodDetails:
     """Return the state of a pod with this spec and these lists of statuses."""
     body = pod("a-0", "node1", "0,1")
     body["spec"].update(spec)
@@ -232,6 +232,6 @@ def test_a_pod_without_status_and_index() -> None:
     """Its containers have no state, and it says no index."""
     assert state_of({}).containers == {}
     body = pod("a-x", "node1", "0,1")
-    assert read_state(json.dumps(body).encode())[1] == PodState(None, {})
+    assert read_state(json.dumps(body).encode())[1] == PodDetails(None, {})
     waiting = [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
     assert state_of({}, containerStatuses=waiting).containers["main"].why == "CrashLoopBackOff"

@@ -297,7 +297,7 @@ def test_a_line_is_reserved_while_its_volumes_are_provisioned() -> None:
     assert waiting.reserve is not None
     assert (waiting.reason, waiting.selection.node, waiting.reserve[1]) == (Reason.VOLUME_NOT_BOUND, "node1", 1)
 
-    held.nominate(pending.ref.uid, waiting.reserve)
+    held.reserve_index(pending.ref.uid, waiting.reserve)
     held.forget(FIRST.ref.uid)
     held.apply(pending)
     others = [decided(replica(name, SPREAD), held, known) for name in ("eeeee", "fffff")]
@@ -316,15 +316,15 @@ def test_a_reserved_line_is_free_when_its_pod_drops_it() -> None:
     assert line is not None
     workload = line.workload
     held = ledger()
-    held.nominate(pending.ref.uid, (workload, 0))
+    held.reserve_index(pending.ref.uid, (workload, 0))
     decision = decided(replica("eeeee"), held)
 
     assert isinstance(decision, Bind)
     assert decision.placement.index == 1
-    assert held.nominate(pending.ref.uid, None) == {AnyIndexFreed(workload)}
+    assert held.reserve_index(pending.ref.uid, None) == {AnyIndexFreed(workload)}
     assert held.reserved(pending.ref.uid) is None
-    held.nominate(pending.ref.uid, (workload, 0))
-    assert held.nominate(pending.ref.uid, (workload, 1)) == {AnyIndexFreed(workload)}
+    held.reserve_index(pending.ref.uid, (workload, 0))
+    assert held.reserve_index(pending.ref.uid, (workload, 1)) == {AnyIndexFreed(workload)}
     assert held.apply(replace(pending, deleting_since="2026-11-21T01:00:00Z")) == {AnyIndexFreed(workload)}
 
 

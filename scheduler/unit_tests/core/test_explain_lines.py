@@ -567,7 +567,7 @@ def test_a_line_that_is_reserved_for_the_pod_comes_first() -> None:
     replica = pod("web-1-xyz", MAP, claims=("data",), **REPLICA)
     held = ledger(replica, known=known)
     assert replica.request.line is not None
-    held.nominate(replica.ref.uid, (replica.request.line.workload, 2))
+    held.reserve_index(replica.ref.uid, (replica.request.line.workload, 2))
     found = explain(replica, Cluster(held, known, volumes, POLICY), {})
 
     assert isinstance(found.decision, Wait)

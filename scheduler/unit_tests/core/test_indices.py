@@ -28,7 +28,7 @@ TRAIN = workload(*LINES)
 
 
 class IndicesMachine(RuleBasedStateMachine):
-    """Two workloads with one map each; the model is a plain list of holds and claims."""
+    """Two workloads with one map each; the model is a plain list of holds and reservations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,22 +39,22 @@ class IndicesMachine(RuleBasedStateMachine):
 
     @rule(
         which=st.integers(0, 1),
-        kind=st.sampled_from(["held", "held", "claimed"]),
+        kind=st.sampled_from(["held", "held", "reserved"]),
         index=st.sampled_from([*LINES, *LINES, 3, 99]),
     )
     def take(self, which: int, kind: str, index: int) -> None:
-        """Hold or claim an index, also an index that the map does not have."""
+        """Hold or reserve an index, also an index that the map does not have."""
         self.created += 1
         entry = (self.workloads[which], kind, index, str(self.created))
         self.taken.append(entry)
-        (self.indices.hold if kind == "held" else self.indices.claim)(entry[0], index, entry[3])
+        (self.indices.hold if kind == "held" else self.indices.reserve)(entry[0], index, entry[3])
 
     @precondition(lambda self: self.taken)
     @rule(number=st.integers(0, 20))
     def give_back(self, number: int) -> None:
-        """End one of the holds and claims."""
+        """End one of the holds and reservations."""
         workload_key, kind, index, uid = self.taken.pop(number % len(self.taken))
-        (self.indices.release if kind == "held" else self.indices.withdraw)(workload_key, index, uid)
+        (self.indices.release if kind == "held" else self.indices.unreserve)(workload_key, index, uid)
 
     @rule(which=st.integers(0, 1), reads=st.integers(0, 6), take=st.booleans())
     def read_some(self, which: int, reads: int, take: bool) -> None:  # noqa: FBT001
@@ -84,7 +84,7 @@ class IndicesMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_kept_of_deleted_pods(self) -> None:
-        """The entries are the current holds and claims, and a workload without them has no pool."""
+        """The entries are the current holds and reservations, and a workload without them has no pool."""
         kept = {
             (kind, workload_key, index, uid)
             for (kind, workload_key, index), uids in entries(self.indices)

@@ -143,7 +143,7 @@ class LineClassesMachine(RuleBasedStateMachine):
         if isinstance(kept, Wait):
             self.waiting[given.ref.uid] = given, kept
             if kept.reserve is not None:
-                self.happened(self.state.ledger.nominate(given.ref.uid, kept.reserve))
+                self.happened(self.state.ledger.reserve_index(given.ref.uid, kept.reserve))
         elif isinstance(kept, Bind) and assumed:
             self.own.append(given.ref.uid)
             self.happened(self.state.ledger.assume(given, kept.placement))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from gpu_scheduler.driver.devices import OwnDevice, Published
+from gpu_scheduler.driver.devices import OwnDevice, PublishedDevices
 from gpu_scheduler.driver.ports import Cdi, CdiError
 from tests import objects
 from tests.waiting import limit
@@ -32,8 +32,8 @@ def name(index: int) -> str:
     return own(index).name
 
 
-def listed(*indices: int) -> Published:
-    return Published(tuple(own(index) for index in indices))
+def listed(*indices: int) -> PublishedDevices:
+    return PublishedDevices(tuple(own(index) for index in indices))
 
 
 def claim(name: str, *results: Object, uid: str | None = None) -> Object:

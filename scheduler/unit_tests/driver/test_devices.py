@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpu_scheduler.core.nodes.cordons import Cordon
-from gpu_scheduler.driver.devices import OwnDevice, Published, published
+from gpu_scheduler.driver.devices import OwnDevice, PublishedDevices, published
 from gpu_scheduler.driver.objects import read_own_node
 from tests import objects
 from tests.messages import text_of
@@ -30,7 +30,7 @@ def device(index: int, **fields: Any) -> Object:
     return {"index": index, "uuid": objects.gpu(index), **fields}
 
 
-def find(raw: bytes, *cordons: Cordon) -> Published:
+def find(raw: bytes, *cordons: Cordon) -> PublishedDevices:
     _, found = read_own_node(raw)
     assert found.inventory is not None
     return published(found.inventory, dict(found.buses), cordons)
@@ -73,7 +73,7 @@ def test_a_node_publishes_what_a_claim_can_name(
     raw: bytes, devices: tuple[OwnDevice, ...], withheld: tuple[str, ...]
 ) -> None:
     """Each device that is left out has its sentence."""
-    assert find(raw) == Published(devices, withheld)
+    assert find(raw) == PublishedDevices(devices, withheld)
 
 
 CORDONS: dict[str, tuple[tuple[Cordon, ...], list[str]]] = {
@@ -118,5 +118,5 @@ def test_a_device_keeps_its_name_when_its_index_changes() -> None:
     names = [OwnDevice(index, objects.gpu(3)).name for index in (0, 3)]
 
     assert names == ["gpu-00000003-0000-4000-8000-000000000000"] * 2
-    assert Published((OwnDevice(0, objects.gpu(3)),)).find(names[0]) == OwnDevice(0, objects.gpu(3))
-    assert Published(()).find(names[0]) is None
+    assert PublishedDevices((OwnDevice(0, objects.gpu(3)),)).find(names[0]) == OwnDevice(0, objects.gpu(3))
+    assert PublishedDevices(()).find(names[0]) is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gpu_scheduler.core.nodes.inventory import Health
-from gpu_scheduler.monitor.metrics import GpuCollector
+from gpu_scheduler.monitor.metrics import ReadingsCollector
 from gpu_scheduler.monitor.readings import GpuReading, let_go
 
 
@@ -17,7 +17,7 @@ def test_each_gpu_has_its_samples() -> None:
     gpus = [GpuReading(0, "GPU-0", "bus", "A100", 40960, 8192, 70, 41, 250), GpuReading(1, health=Health.UNHEALTHY)]
     gpus.append(let_go(replace(gpus[0], index=2)))
     registry = CollectorRegistry()
-    GpuCollector(registry, "node1", lambda: gpus)
+    ReadingsCollector(registry, "node1", lambda: gpus)
 
     samples = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     labels = 'gpu="0",model="A100",node="node1",uuid="GPU-0"'

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_scheduler.core.filters.volumes import StorageClass, Volume, VolumeClaim
 from gpu_scheduler.scheduler.audit import LedgerAudit
-from gpu_scheduler.scheduler.ports import Result, Unknown
+from gpu_scheduler.scheduler.ports import AttemptResult, Unknown
 from tests.messages import says
 from unit_tests.core.build import bound, placed, pod
 from unit_tests.scheduler.test_scheduling_loop import ONE_GPU, SAME_GPU, Loop, looping
@@ -87,7 +87,7 @@ async def test_a_second_lost_answer_is_reported() -> None:
         assert loop.event_recorder.notes("a-0") == [
             "BindFailed: cannot tell whether the pod was bound to node1: time-out"
         ]
-        assert loop.recorder.attempts.count(Result.ERROR) == 3
+        assert loop.recorder.attempts.count(AttemptResult.ERROR) == 3
 
 
 @pytest.mark.promise("policy-3", "text-7")

@@ -8,7 +8,7 @@ from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.process.metrics import read_gauges, read_labelled_gauge
 from gpu_scheduler.scheduler.metrics import SchedulerMetrics
 from gpu_scheduler.scheduler.pod_states import ClaimState
-from gpu_scheduler.scheduler.ports import AllocationOutcome, Result
+from gpu_scheduler.scheduler.ports import AllocationOutcome, AttemptResult
 from gpu_scheduler.scheduler.state_metrics import ClaimCollector
 from gpu_scheduler.webhook.metrics import WebhookMetrics
 from unit_tests.core.build import pod
@@ -29,7 +29,12 @@ def metrics(registry: CollectorRegistry) -> SchedulerMetrics:
 
 def test_attempts_are_counted_by_their_result(registry: CollectorRegistry, metrics: SchedulerMetrics) -> None:
     """With kube-scheduler's names, so that its dashboards fit."""
-    for result in (Result.SCHEDULED, Result.UNSCHEDULABLE, Result.UNSCHEDULABLE, Result.ERROR):
+    for result in (
+        AttemptResult.SCHEDULED,
+        AttemptResult.UNSCHEDULABLE,
+        AttemptResult.UNSCHEDULABLE,
+        AttemptResult.ERROR,
+    ):
         metrics.attempted(result, 0.003)
 
     for word, count in (("scheduled", 1), ("unschedulable", 2), ("error", 1)):

@@ -20,7 +20,17 @@ from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
 from gpu_scheduler.scheduler import scheduling_loop
-from gpu_scheduler.scheduler.ports import BindResult, Bound, Dropped, Failed, Notice, NotSent, Ports, Result, Unknown
+from gpu_scheduler.scheduler.ports import (
+    AttemptResult,
+    BindResult,
+    Bound,
+    Dropped,
+    Failed,
+    Notice,
+    NotSent,
+    Ports,
+    Unknown,
+)
 from gpu_scheduler.scheduler.scheduling_loop import Scheduler
 from gpu_scheduler.scheduler.timings import Timings
 from tests.messages import text_of
@@ -116,7 +126,7 @@ async def test_a_pod_is_bound_and_recorded_once() -> None:
         assert loop.binder.names() == ["a-0"]
         ((name, notice),) = loop.event_recorder.recorded
         assert (name, notice.reason, notice.condition) == ("a-0", "Scheduled", None)
-        assert loop.recorder.attempts == [Result.SCHEDULED]
+        assert loop.recorder.attempts == [AttemptResult.SCHEDULED]
         counts = loop.scheduler.pod_states.counts()
         assert (counts.pending, counts.running, counts.waiting.total(), counts.oldest) == (0, 1, 0, None)
 
@@ -206,7 +216,7 @@ async def test_an_attempt_that_ends_in_waiting_is_paid_for_before_the_next() -> 
         await loop.see(pod("c-0", "0=node2:0\n"))
         await loop.later(1.9)
         assert loop.binder.names() == ["c-0"]
-        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) == 1
+        assert loop.recorder.attempts.count(AttemptResult.UNSCHEDULABLE) == 1
 
         await loop.later(0.2)
 
@@ -250,7 +260,7 @@ async def test_an_unknown_outcome_keeps_the_gpu_and_repeats_the_bind(outcome: ob
 
         assert loop.binder.sent == [loop.binder.sent[0]] * 3
         assert loop.event_recorder.notes("b-0") == ["GpuHeld: GPU 0 of node1 is held by default/a-0"]
-        assert loop.recorder.attempts.count(Result.SCHEDULED) == 1
+        assert loop.recorder.attempts.count(AttemptResult.SCHEDULED) == 1
 
 
 @pytest.mark.parametrize("answer", [Failed("BindFailed: HTTP 429"), NotSent("not leading")])
@@ -313,7 +323,7 @@ async def test_the_watch_settles_an_unknown_outcome() -> None:
 
         assert loop.binder.names() == ["a-0"]
         assert [(name, notice.reason) for name, notice in loop.event_recorder.recorded] == [("a-0", "Scheduled")]
-        assert loop.recorder.attempts == [Result.ERROR, Result.SCHEDULED]
+        assert loop.recorder.attempts == [AttemptResult.ERROR, AttemptResult.SCHEDULED]
         assert await loop.scheduler.drain(0)
 
 
@@ -365,7 +375,7 @@ async def test_the_same_reason_is_reported_once() -> None:
             await loop.later(301)
 
         assert len(loop.event_recorder.recorded) == 1
-        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) > 1
+        assert loop.recorder.attempts.count(AttemptResult.UNSCHEDULABLE) > 1
 
 
 async def test_a_condition_of_the_last_leader_is_not_reported_again() -> None:

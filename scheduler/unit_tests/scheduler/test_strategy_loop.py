@@ -11,7 +11,7 @@ from gpu_scheduler import names
 from gpu_scheduler.core.nodes.inventory import Device, DeviceReading, Health, Inventory
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.core.refs import Owner
-from gpu_scheduler.scheduler.ports import Result, Unknown
+from gpu_scheduler.scheduler.ports import AttemptResult, Unknown
 from unit_tests.core.build import bound, node, pod
 from unit_tests.scheduler.test_scheduling_loop import looping
 from unit_tests.virtual import settle
@@ -143,11 +143,11 @@ async def test_another_strategy_applies_from_the_next_decision_on() -> None:
     async with looping() as loop:
         apply_nodes(loop, gpu_node("node1", 2), gpu_node("node2", 4))
         await loop.see(asking("spread"), asking("waiting", 5), asking("waiting-too", 5, priority="3"))
-        attempts = loop.recorder.attempts.count(Result.UNSCHEDULABLE)
+        attempts = loop.recorder.attempts.count(AttemptResult.UNSCHEDULABLE)
         loop.scheduler.settings.applied("priority")
         assert loop.scheduler.queue.pop(0) == "uid-of-default/waiting-too"
         await settle()
-        assert loop.recorder.attempts.count(Result.UNSCHEDULABLE) == attempts + 1
+        assert loop.recorder.attempts.count(AttemptResult.UNSCHEDULABLE) == attempts + 1
 
         loop.scheduler.settings.applied("best_fit")
         await loop.see(asking("tight"), asking("own", scheduling_strategy="priority"))

@@ -9,7 +9,7 @@ from gpu_scheduler.core.pods.bounds import Excess
 from gpu_scheduler.core.pods.pod_text import PodText
 from gpu_scheduler.core.pods.visible_devices import environment_of
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.webhook.template_review import PodTemplate, review_template, template_cautions
+from gpu_scheduler.webhook.template_review import ControllerTemplate, review_template, template_cautions
 from tests.messages import says, text_of
 from unit_tests.core.build import container, own, visible
 
@@ -24,27 +24,27 @@ def text(annotations: dict[str, str] | None = None, *containers: Any, **others: 
     return PodText("ml", annotations=given, environment=environment, **others)
 
 
-def stateful_set(pods: int, start: int = 0, given: PodText | None = None) -> PodTemplate:
-    return PodTemplate("StatefulSet", given or text(), {}, pods, range(start, start + pods))
+def stateful_set(pods: int, start: int = 0, given: PodText | None = None) -> ControllerTemplate:
+    return ControllerTemplate("StatefulSet", given or text(), {}, pods, range(start, start + pods))
 
 
-def indexed_job(completions: int, given: PodText | None = None) -> PodTemplate:
-    return PodTemplate("Job", given or text(), {}, indices=range(completions))
+def indexed_job(completions: int, given: PodText | None = None) -> ControllerTemplate:
+    return ControllerTemplate("Job", given or text(), {}, indices=range(completions))
 
 
-def job(given: PodText | None = None) -> PodTemplate:
-    return PodTemplate("Job", given or text(), {})
+def job(given: PodText | None = None) -> ControllerTemplate:
+    return ControllerTemplate("Job", given or text(), {})
 
 
-def deployment(pods: int, unavailable: int | None = 1, given: PodText | None = None) -> PodTemplate:
-    return PodTemplate("Deployment", given or text(), {}, pods, max_unavailable=unavailable)
+def deployment(pods: int, unavailable: int | None = 1, given: PodText | None = None) -> ControllerTemplate:
+    return ControllerTemplate("Deployment", given or text(), {}, pods, max_unavailable=unavailable)
 
 
 def limited(limit: int, annotations: dict[str, str] | None = None) -> PodText:
     return text(annotations, gpu_limits=(("main", limit),))
 
 
-def messages(template: PodTemplate) -> list[str]:
+def messages(template: ControllerTemplate) -> list[str]:
     found = review_template(template, US)
     assert all(each.message.startswith(f"{each.reason}: ") for each in found)
     return [each.message for each in found]
@@ -73,7 +73,7 @@ FAULTLESS = {
 
 
 @pytest.mark.parametrize("template", FAULTLESS.values(), ids=FAULTLESS)
-def test_nothing_is_found_where_every_pod_may_be_placed(template: PodTemplate) -> None:
+def test_nothing_is_found_where_every_pod_may_be_placed(template: ControllerTemplate) -> None:
     """Otherwise people would learn to ignore the warnings."""
     assert review_template(template, US) == ()
     assert template_cautions(template, ()) == ()
@@ -151,7 +151,7 @@ FAULTY = {
 
 @pytest.mark.promise("warn-2")
 @pytest.mark.parametrize(("template", "said"), FAULTY.values(), ids=FAULTY)
-def test_pods_that_could_never_be_placed_are_found(template: PodTemplate, said: tuple[str, ...]) -> None:
+def test_pods_that_could_never_be_placed_are_found(template: ControllerTemplate, said: tuple[str, ...]) -> None:
     """Reason, what is wrong, and the remedy."""
     (found,) = messages(template)
     says(found, *said)
@@ -186,7 +186,7 @@ def test_annotations_of_the_controller_itself_reach_no_pod(own_annotations: dict
     """Only those of ours that users write, and only if the template lacks them."""
     given = {names.MAP: FIVE, names.SHARING: "any", names.ASSIGNED_DEVICES: "0", "example.com/note": "x"}
 
-    (caution,) = template_cautions(PodTemplate("Deployment", text(own_annotations), given), ())
+    (caution,) = template_cautions(ControllerTemplate("Deployment", text(own_annotations), given), ())
 
     assert caution == text_of("webhook: an annotation that reaches no pod", key=named, kind="Deployment")
 
@@ -205,7 +205,7 @@ def test_the_longest_warnings_fit_into_the_headers_of_an_answer() -> None:
     keys = tuple(f"agentaflow.gpu/{'x' * 62}{number}" for number in range(3))
     given = dict.fromkeys((names.INDEX, names.COUNT, names.KEEP_ENV, names.GPU_TYPE, names.PRIORITY), "x")
     wrong = text({names.MAP: lines}, container((visible("\x00" * 60),), name="\x00" * 63), unknown_keys=keys)
-    template = PodTemplate("StatefulSet", wrong, given, 2**31 - 1, range(2**31 - 1))
+    template = ControllerTemplate("StatefulSet", wrong, given, 2**31 - 1, range(2**31 - 1))
     found = review_template(template, US)
     warnings = [*(each.message for each in found), *template_cautions(template, found)]
 

@@ -43,7 +43,7 @@ from gpu_scheduler.process.lifecycle import UNKNOWN_VERSION, own_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpu_scheduler.cli.doctor.facts import HeldLease, Replica, Unread, Workload
+    from gpu_scheduler.cli.doctor.facts import HeldLease, Replica, UnreadFact, Workload
     from gpu_scheduler.cli.doctor.objects import OwnPodObject, WorkloadObject
     from gpu_scheduler.cli.doctor.reading import ServerClock
     from gpu_scheduler.cli.doctor.rights import Account
@@ -131,12 +131,12 @@ async def read_facts(api: ApiClient, namespace: str) -> Facts:
     )
 
 
-def _each(read: Known[T] | Unread, translate: Callable[[T], U]) -> Known[U] | Unread:
+def _each(read: Known[T] | UnreadFact, translate: Callable[[T], U]) -> Known[U] | UnreadFact:
     """Return the fact that follows from another one."""
     return Known(translate(read.value)) if isinstance(read, Known) else read
 
 
-def _of_scheduler(deployments: Known[Mapping[str, WorkloadObject]] | Unread) -> tuple[str, Installer]:
+def _of_scheduler(deployments: Known[Mapping[str, WorkloadObject]] | UnreadFact) -> tuple[str, Installer]:
     """Return the image of the scheduler's Deployment, and who applied it."""
     found = deployments.value.get(names.SCHEDULER_NAME) if isinstance(deployments, Known) else None
     if found is None:
@@ -150,9 +150,9 @@ def _of_scheduler(deployments: Known[Mapping[str, WorkloadObject]] | Unread) -> 
 
 def _accounts(
     namespace: str,
-    monitors: Known[Workload | None] | Unread,
-    drivers: Known[Workload | None] | Unread,
-    renews: Known[bool] | Unread,
+    monitors: Known[Workload | None] | UnreadFact,
+    drivers: Known[Workload | None] | UnreadFact,
+    renews: Known[bool] | UnreadFact,
     *,
     reads_claims: bool,
 ) -> list[Account]:
@@ -170,8 +170,8 @@ def _accounts(
 
 
 async def _replicas(
-    api: ApiClient, namespace: str, pods: Known[list[OwnPodObject]] | Unread, clock: ServerClock
-) -> Known[tuple[Replica, ...]] | Unread:
+    api: ApiClient, namespace: str, pods: Known[list[OwnPodObject]] | UnreadFact, clock: ServerClock
+) -> Known[tuple[Replica, ...]] | UnreadFact:
     if not isinstance(pods, Known):
         return pods
     return await fact(f"get pods/proxy -n {shlex.quote(namespace)}", ask_replicas(api, namespace, pods.value, clock))
@@ -181,8 +181,8 @@ def _certificate(
     secret: Secret | None,
     namespace: str,
     clock: ServerClock,
-    bundles: Known[Mapping[str, bytes]] | Unread,
-    renews: Known[bool] | Unread,
+    bundles: Known[Mapping[str, bytes]] | UnreadFact,
+    renews: Known[bool] | UnreadFact,
 ) -> Certificate | None:
     if secret is None:
         return None
@@ -202,7 +202,7 @@ def _certificate(
     )
 
 
-def _of_nodes(leases: Mapping[str, HeldLease], snapshot: Known[Snapshot] | Unread) -> Mapping[str, HeldLease]:
+def _of_nodes(leases: Mapping[str, HeldLease], snapshot: Known[Snapshot] | UnreadFact) -> Mapping[str, HeldLease]:
     """Return the Leases of nodes that exist: a Lease outlives its node."""
     if not isinstance(snapshot, Known):
         return leases
@@ -224,7 +224,7 @@ def _gpus(snapshot: Snapshot) -> Gpus:
     return Gpus(tuple(mixed), tuple(drifting), tuple(ledger.devices.moved()), ledger.conflicts())
 
 
-def _claims(isolates: Known[bool] | Unread, snapshot: Known[Snapshot] | Unread) -> Known[Claims] | Unread:
+def _claims(isolates: Known[bool] | UnreadFact, snapshot: Known[Snapshot] | UnreadFact) -> Known[Claims] | UnreadFact:
     if not isinstance(isolates, Known):
         return isolates
     if not isolates.value:
@@ -248,13 +248,13 @@ def _without_driver(snapshot: Snapshot) -> Claims:
     return Claims(tuple(sorted(nodes)), tuple(sorted(claims)))
 
 
-def _isolates(installation: Known[Installation] | Unread, inside: str) -> Known[bool] | Unread:
+def _isolates(installation: Known[Installation] | UnreadFact, inside: str) -> Known[bool] | UnreadFact:
     if isinstance(installation, Known) and installation.value.unread.deployment:
         return missing(f"get deployments.apps/{names.SCHEDULER_NAME} {inside}")
     return _each(installation, lambda found: found.policy.reads_claims)
 
 
-def _limits_faults(installation: Known[Installation] | Unread, inside: str) -> Known[tuple[str, ...]] | Unread:
+def _limits_faults(installation: Known[Installation] | UnreadFact, inside: str) -> Known[tuple[str, ...]] | UnreadFact:
     if not isinstance(installation, Known):
         return installation
     text = installation.value.limits

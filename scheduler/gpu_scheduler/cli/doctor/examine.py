@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.doctor.checks import certificate, drivers, gpus, installation, policies, replicas, webhook
-from gpu_scheduler.cli.doctor.facts import UnreadError
-from gpu_scheduler.cli.doctor.findings import Finding, Result
+from gpu_scheduler.cli.doctor.facts import UnreadFactError
+from gpu_scheduler.cli.doctor.findings import CheckFinding, Result
 from gpu_scheduler.core.immutable import immutable
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.doctor.facts import Facts
 
-    Find = Callable[[Facts], Iterator[Finding]]
+    Find = Callable[[Facts], Iterator[CheckFinding]]
 
 
 @immutable
@@ -80,21 +80,21 @@ CHECKS: Final = (
 """Every check, in the order in which a reader asks: what is installed, what is asked, what runs, what is held."""
 
 
-def examine(facts: Facts) -> list[Finding]:
-    """Return what all checks find, and a Finding with result OK for each check that finds nothing; those come last."""
+def examine(facts: Facts) -> list[CheckFinding]:
+    """Return what all checks find, and one with result OK for each check that finds nothing; those come last."""
     found, passed = [], []
     for check in CHECKS:
         # A fact that several questions of a check need is reported once.
         findings = list(dict.fromkeys(finding for find in check.finds for finding in _ask(find, check.name, facts)))
         found += findings
         if not findings:
-            passed.append(Finding(check.passed, "", result=Result.OK, check=check.name))
+            passed.append(CheckFinding(check.passed, "", result=Result.OK, check=check.name))
     return found + passed
 
 
-def _ask(find: Find, name: str, facts: Facts) -> Iterator[Finding]:
+def _ask(find: Find, name: str, facts: Facts) -> Iterator[CheckFinding]:
     try:
         for finding in find(facts):
             yield replace(finding, check=name)
-    except UnreadError as error:
-        yield Finding(f"cannot check {name}: {error}", error.fact.remedy, result=Result.UNKNOWN, check=name)
+    except UnreadFactError as error:
+        yield CheckFinding(f"cannot check {name}: {error}", error.fact.remedy, result=Result.UNKNOWN, check=name)

@@ -1,6 +1,6 @@
 """What `doctor` reads of an installation, as plain values.
 
-LAW: standard library and core only; no I/O and no clock. A fact that may not be read is `Unread`, never a default.
+LAW: standard library and core only; no I/O and no clock. A fact that may not be read is `UnreadFact`, never a default.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class UnreadError(Exception):
+class UnreadFactError(Exception):
     """A check needs a fact that could not be read."""
 
-    def __init__(self, fact: Unread) -> None:
+    def __init__(self, fact: UnreadFact) -> None:
         """Keep the fact, which says why."""
         super().__init__(fact.why)
         self.fact = fact
@@ -39,7 +39,7 @@ class Known(Generic[T]):
 
 
 @immutable
-class Unread:
+class UnreadFact:
     """A fact that could not be read: why, and a command that helps."""
 
     why: str
@@ -47,8 +47,8 @@ class Unread:
 
     @property
     def value(self) -> NoReturn:
-        """Raise UnreadError."""
-        raise UnreadError(self)
+        """Raise UnreadFactError."""
+        raise UnreadFactError(self)
 
 
 @immutable
@@ -85,7 +85,7 @@ class Replica:
 
 
 @immutable
-class Policy:
+class AdmissionPolicy:
     """An admission policy and its binding."""
 
     exists: bool = True
@@ -181,46 +181,46 @@ class Facts:
     """The version of this command; empty if it is unknown."""
     now: datetime
     """The API server's time."""
-    server_version: Known[tuple[int, int]] | Unread
+    server_version: Known[tuple[int, int]] | UnreadFact
     """The version of the API server as (major, minor)."""
-    clock_ahead: Known[float] | Unread
+    clock_ahead: Known[float] | UnreadFact
     """How many seconds the clock of this machine is ahead of the API server's."""
-    deployments: Known[Mapping[str, Workload]] | Unread
+    deployments: Known[Mapping[str, Workload]] | UnreadFact
     """Our Deployments by name."""
     installer: Installer
-    monitors: Known[Workload | None] | Unread
+    monitors: Known[Workload | None] | UnreadFact
     """The monitors' DaemonSet; None if there is none."""
-    drivers: Known[Workload | None] | Unread
+    drivers: Known[Workload | None] | UnreadFact
     """The drivers' DaemonSet; None if there is none."""
-    pods: Known[frozenset[str]] | Unread
+    pods: Known[frozenset[str]] | UnreadFact
     """The names of the pods in the namespace of the scheduler."""
-    replicas: Known[tuple[Replica, ...]] | Unread
-    kinds: Known[frozenset[str]] | Unread
+    replicas: Known[tuple[Replica, ...]] | UnreadFact
+    kinds: Known[frozenset[str]] | UnreadFact
     """The CustomResourceDefinitions of ours that are established, by name."""
-    denied: Known[Mapping[str, tuple[str, ...]]] | Unread
+    denied: Known[Mapping[str, tuple[str, ...]]] | UnreadFact
     """The rights that each service account of ours lacks, by NAMESPACE/NAME."""
-    flow_schemas: Known[frozenset[str]] | Unread
+    flow_schemas: Known[frozenset[str]] | UnreadFact
     """The FlowSchemas of the API server, by name."""
-    isolates: Known[bool] | Unread
+    isolates: Known[bool] | UnreadFact
     """Whether the scheduler allocates ResourceClaims (`ISOLATION=dra`)."""
-    policies: Known[Mapping[str, Policy]] | Unread
+    policies: Known[Mapping[str, AdmissionPolicy]] | UnreadFact
     """Policies that refuse, by name."""
-    injection: Known[Policy] | Unread
+    injection: Known[AdmissionPolicy] | UnreadFact
     """The policy that injects variables in place of the webhook."""
-    webhooks: Known[frozenset[str]] | Unread
+    webhooks: Known[frozenset[str]] | UnreadFact
     """The webhooks that are registered, by name."""
-    our_pod: Known[Answer] | Unread
+    our_pod: Known[Answer] | UnreadFact
     """The answer to a pod of ours."""
-    forged_pod: Known[Answer] | Unread
+    forged_pod: Known[Answer] | UnreadFact
     """The answer to a pod that claims to be assigned by the scheduler."""
-    certificate: Known[Certificate | None] | Unread
-    leases: Known[Mapping[str, HeldLease | None]] | Unread
+    certificate: Known[Certificate | None] | UnreadFact
+    leases: Known[Mapping[str, HeldLease | None]] | UnreadFact
     """The Leases of scheduler and controller by name; None if there is none."""
-    monitor_leases: Known[Mapping[str, HeldLease]] | Unread
+    monitor_leases: Known[Mapping[str, HeldLease]] | UnreadFact
     """The Leases of monitors by node, of nodes that exist."""
-    gpus: Known[Gpus] | Unread
-    claims: Known[Claims] | Unread
-    limits_faults: Known[tuple[str, ...]] | Unread
+    gpus: Known[Gpus] | UnreadFact
+    claims: Known[Claims] | UnreadFact
+    limits_faults: Known[tuple[str, ...]] | UnreadFact
 
     @property
     def injects_by_policy(self) -> bool:

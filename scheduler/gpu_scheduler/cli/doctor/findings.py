@@ -24,7 +24,7 @@ class Result(StrEnum):
 
 
 @immutable
-class Finding:
+class CheckFinding:
     """What is wrong, and what corrects it."""
 
     what: str

@@ -1,4 +1,4 @@
-"""How facts are read: what may not be read becomes `Unread`, and times are the API server's."""
+"""How facts are read: what may not be read becomes `UnreadFact`, and times are the API server's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpu_scheduler.cli.doctor.facts import Known, Unread
+from gpu_scheduler.cli.doctor.facts import Known, UnreadFact
 from gpu_scheduler.cli.doctor.objects import read_version
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.http.client import NoResponseError
@@ -28,24 +28,24 @@ _AGAIN: Final = "kubectl get --raw '/readyz?verbose'"
 _SECOND: Final = timedelta(seconds=1)
 
 
-async def fact(right: str, asked: Awaitable[T], question: str = "") -> Known[T] | Unread:
-    """Return what was asked for; Unread if the API server does not give it.
+async def fact(right: str, asked: Awaitable[T], question: str = "") -> Known[T] | UnreadFact:
+    """Return what was asked for; UnreadFact if the API server does not give it.
 
     `right` is what the user needs for it. `question` asks for it with `kubectl auth can-i`, if `right` does not.
     """
     try:
         return Known(await asked)
     except UnlistedError as error:
-        return missing(right, question) if error.forbidden else Unread(str(error), _AGAIN)
+        return missing(right, question) if error.forbidden else UnreadFact(str(error), _AGAIN)
     except NoResponseError as error:
-        return Unread(f"no answer from the API server: {error}", _AGAIN)
+        return UnreadFact(f"no answer from the API server: {error}", _AGAIN)
     except UNREADABLE as error:
-        return Unread(f"the API server's answer cannot be read: {error}", _AGAIN)
+        return UnreadFact(f"the API server's answer cannot be read: {error}", _AGAIN)
 
 
-def missing(right: str, question: str = "") -> Unread:
+def missing(right: str, question: str = "") -> UnreadFact:
     """Return the fact that the user may not read it."""
-    return Unread(f"missing right to {right}", f"ask for the right (kubectl auth can-i {question or right})")
+    return UnreadFact(f"missing right to {right}", f"ask for the right (kubectl auth can-i {question or right})")
 
 
 def refused(what: str, answer: ApiResponse, verb: str) -> UnlistedError:
@@ -74,7 +74,9 @@ class ServerClock:
         return (self.now() - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
 
 
-async def read_server(api: ApiClient) -> tuple[ServerClock, Known[float] | Unread, Known[tuple[int, int]] | Unread]:
+async def read_server(
+    api: ApiClient,
+) -> tuple[ServerClock, Known[float] | UnreadFact, Known[tuple[int, int]] | UnreadFact]:
     """Return the API server's clock, how many seconds ours is ahead of it, and its version.
 
     NoResponseError if it does not answer: nothing else can be read then.
@@ -86,7 +88,7 @@ async def read_server(api: ApiClient) -> tuple[ServerClock, Known[float] | Unrea
     try:
         date = parsedate_to_datetime(answer.date)
     except ValueError:
-        return ServerClock(after, at), Unread("the API server's answer has no date", _AGAIN), version
+        return ServerClock(after, at), UnreadFact("the API server's answer has no date", _AGAIN), version
     # The header has whole seconds, and the API server wrote it at any moment between the two.
     ahead = max((before - date - _SECOND).total_seconds(), 0.0) - max((date - after).total_seconds(), 0.0)
     return ServerClock(after - timedelta(seconds=ahead), at), Known(ahead), version

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, GUARDS, INJECTION, KINDS
-from gpu_scheduler.cli.doctor.facts import HeldLease, Policy
+from gpu_scheduler.cli.doctor.facts import AdmissionPolicy, HeldLease
 from gpu_scheduler.cli.doctor.objects import read_kind, read_own_pod, read_policy, read_workload
 from gpu_scheduler.cli.snapshot import LEASES
 from gpu_scheduler.kube.http.client import segment
@@ -87,7 +87,7 @@ async def read_flow_schemas(api: ApiClient) -> frozenset[str]:
     return frozenset(await list_all(api, "FlowSchemas", path, read_name))
 
 
-async def read_policies(api: ApiClient) -> Mapping[str, Policy]:
+async def read_policies(api: ApiClient) -> Mapping[str, AdmissionPolicy]:
     """Return the policies that refuse. An API server that is too old for them has none."""
     kinds = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
     listed = await asyncio.gather(
@@ -98,7 +98,7 @@ async def read_policies(api: ApiClient) -> Mapping[str, Policy]:
     return {name: _policy(name, policies.get(name), bindings.get(name)) for name in ours}
 
 
-async def read_injection(api: ApiClient) -> Policy:
+async def read_injection(api: ApiClient) -> AdmissionPolicy:
     """Return the policy that injects variables."""
     kinds = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
     policy, binding = await asyncio.gather(
@@ -107,9 +107,9 @@ async def read_injection(api: ApiClient) -> Policy:
     return replace(_policy(INJECTION, policy, binding), denies=True)
 
 
-def _policy(name: str, policy: PolicyObject | None, binding: PolicyObject | None) -> Policy:
+def _policy(name: str, policy: PolicyObject | None, binding: PolicyObject | None) -> AdmissionPolicy:
     actions = () if binding is None else binding.spec.validation_actions or ()
-    return Policy(
+    return AdmissionPolicy(
         exists=policy is not None,
         fails_closed=policy is not None and policy.spec.failure_policy == "Fail",
         bound=binding is not None and binding.spec.policy_name == name,

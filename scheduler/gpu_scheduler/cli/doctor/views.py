@@ -9,7 +9,7 @@ from gpu_scheduler.cli.output import Column, Listing, PrintedTable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpu_scheduler.cli.doctor.findings import Finding
+    from gpu_scheduler.cli.doctor.findings import CheckFinding
 
 View = dict[str, Any]
 
@@ -17,7 +17,7 @@ _BLANK: Final = " "
 """A cell that shows nothing: an empty one would be a dash."""
 
 
-def finding_view(finding: Finding) -> View:
+def finding_view(finding: CheckFinding) -> View:
     """Return one finding, or one check that passed."""
     return {
         "check": finding.check,

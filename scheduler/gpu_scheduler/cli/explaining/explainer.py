@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
-from gpu_scheduler.cli.explaining.views import Named, denied_view, explanation_view, named, settled_view
+from gpu_scheduler.cli.explaining.views import PodName, denied_view, explanation_view, named, settled_view
 from gpu_scheduler.cli.manifests.admission import admitted
 from gpu_scheduler.cli.manifests.controllers import pods_of
 from gpu_scheduler.cli.options import RefusedInputError
@@ -78,7 +78,7 @@ class Explainer:
         self._planner.add_claims_of(expected)
         pod = admitted(expected, uid, self._now, self._scheduler_name)
         namespace = expected.body["metadata"]["namespace"]
-        shown = Named(f"{namespace}/{expected.shown}", namespace, expected.shown, None)
+        shown = PodName(f"{namespace}/{expected.shown}", namespace, expected.shown, None)
         if isinstance(pod, Deny):
             return denied_view(shown, pod)
         settled = settled_view(pod, {}, self._scheduler_name)
@@ -89,7 +89,7 @@ class Explainer:
         self._planner.decide(uid)
         return view or {}
 
-    def _explained(self, pod: Pod, shown: Named) -> View | None:
+    def _explained(self, pod: Pod, shown: PodName) -> View | None:
         found = explain(pod, self._dry_run.cluster, self._ends)
         return None if found.decision is None else explanation_view(shown, found.decision, found, self._faults)
 

@@ -62,7 +62,7 @@ class State(StrEnum):
 
 
 @immutable
-class Named:
+class PodName:
     """The names of a pod: for people, and in the API. `uid` is None if it does not exist yet."""
 
     shown: str
@@ -71,9 +71,9 @@ class Named:
     uid: str | None
 
 
-def named(pod: Pod) -> Named:
+def named(pod: Pod) -> PodName:
     """Return the names of a pod that exists."""
-    return Named(str(pod.ref), pod.ref.namespace, pod.ref.name, pod.ref.uid)
+    return PodName(str(pod.ref), pod.ref.namespace, pod.ref.name, pod.ref.uid)
 
 
 def settled_view(pod: Pod, annotations: Mapping[str, str], scheduler_name: str) -> View | None:
@@ -82,13 +82,13 @@ def settled_view(pod: Pod, annotations: Mapping[str, str], scheduler_name: str) 
     return None if state is None else _item(named(pod), state, sentence, placement=_written(pod, annotations))
 
 
-def denied_view(names_of_pod: Named, denied: Deny) -> View:
+def denied_view(names_of_pod: PodName, denied: Deny) -> View:
     """Return a pod that the webhook would refuse."""
     sentence = f"would be refused at its creation: {denied.message}"
     return _item(names_of_pod, State.REFUSED, sentence, reason=denied.reason)
 
 
-def explanation_view(names_of_pod: Named, decision: Decision, explanation: Explanation, faults: DeviceFaults) -> View:
+def explanation_view(names_of_pod: PodName, decision: Decision, explanation: Explanation, faults: DeviceFaults) -> View:
     """Return a pod that awaits a decision, which is `decision`.
 
     `faults` has what monitors say is wrong with devices, by node and device.
@@ -117,7 +117,7 @@ def explanation_view(names_of_pod: Named, decision: Decision, explanation: Expla
     return _item(names_of_pod, state, f"{verb}: {decision.message}", reason=decision.reason, **found)
 
 
-def _item(names_of_pod: Named, state: State, sentence: str, **found: Any) -> View:
+def _item(names_of_pod: PodName, state: State, sentence: str, **found: Any) -> View:
     """Return one item of the JSON. What is not in `found` is None or empty."""
     nothing: View = {"reason": None, "placement": None, "obstacles": [], "places": [], "others": [], "remedy": None}
     return {

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpu_scheduler.certificate_days import CA_DAYS, RENEW_DAYS, SERVING_DAYS
-from gpu_scheduler.cli.options import PATH, RefusedInputError
+from gpu_scheduler.cli.command_line import PATH
+from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.names import SYSTEM_NAMESPACE, WEBHOOK
 
 if TYPE_CHECKING:
-    from gpu_scheduler.certificates.folder import Outcome
+    from gpu_scheduler.certificates.folder import IssueResult
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DAYS: Final = click.IntRange(1, 3650)
@@ -88,7 +89,7 @@ def _fill(folder: Path, namespace: str, service: str, days: tuple[int, int], ane
     return _report(folder, namespace, terms.names[0], outcome, rotates=anew[1] and outcome.has_previous)
 
 
-def _report(folder: Path, namespace: str, name: str, outcome: Outcome, *, rotates: bool) -> str:
+def _report(folder: Path, namespace: str, name: str, outcome: IssueResult, *, rotates: bool) -> str:
     """Return what was done, what is in the folder, and the next two commands."""
     from gpu_scheduler.certificates.folder import BUNDLE_FILE, SECRETS_FILE
 

@@ -118,7 +118,7 @@ async def _node(api: ApiClient, _: Options, installation: Installation, kind: Ki
 
 async def _workload(api: ApiClient, options: Options, installation: Installation, kind: Kind, name: str) -> View:
     """Return a pod of ours or a GPUWorkload."""
-    from gpu_scheduler.cli.snapshot import Selection, pods_of, workloads_of
+    from gpu_scheduler.cli.snapshot import Selectors, pods_of, workloads_of
     from gpu_scheduler.cli.views import pod_view, workload_view
 
     namespace = namespace_of(options, api)
@@ -126,7 +126,7 @@ async def _workload(api: ApiClient, options: Options, installation: Installation
     # A name without commas and equals signs selects nothing else.
     if not _NAME.fullmatch(name):
         raise _missing(kind, name, command)
-    chosen = Selection(fields=f"metadata.name={name}")
+    chosen = Selectors(fields=f"metadata.name={name}")
     if kind == "pod":
         pods = await pods_of(api, installation.policy.scheduler_name, namespace, chosen)
         views = [pod_view(each, installation.strategy) for each in pods]

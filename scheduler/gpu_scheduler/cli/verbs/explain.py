@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import FAILED, PATH, Output, RefusedInputError, warn
+from gpu_scheduler.cli.command_line import PATH
+from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.options import Options
     from gpu_scheduler.cli.output import Listing
-    from gpu_scheduler.cli.snapshot import Selection
+    from gpu_scheduler.cli.snapshot import Selectors
     from gpu_scheduler.cli.verbs.watch import Show
     from gpu_scheduler.cli.verbs.watch_state import ClusterFacts, Key
 
@@ -34,7 +34,7 @@ class Followed:
     gone: View
 
 
-async def follow_nodes(options: Options, chosen: Selection, followed: Followed) -> int:
+async def follow_nodes(options: Options, chosen: Selectors, followed: Followed) -> int:
     """Print the chosen nodes, or what `followed` takes from them, and then each change until Ctrl-C."""
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import take_snapshot
@@ -56,7 +56,7 @@ async def follow_nodes(options: Options, chosen: Selection, followed: Followed) 
         return await show_changes(state, watches, nullcontext(show), ended)
 
 
-async def follow_workloads(options: Options, chosen: Selection, followed: Followed) -> int:
+async def follow_workloads(options: Options, chosen: Selectors, followed: Followed) -> int:
     """Print the chosen pods and GPUWorkloads, and then each change until Ctrl-C."""
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import pods_of

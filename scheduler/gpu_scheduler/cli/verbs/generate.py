@@ -11,7 +11,8 @@ import click
 from gpu_scheduler import names
 from gpu_scheduler.cli import live_names
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import PATH, FailedError, Output, RefusedInputError, warn
+from gpu_scheduler.cli.command_line import PATH
+from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

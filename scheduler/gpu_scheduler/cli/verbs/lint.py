@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from gpu_scheduler.cli.command_line import PATH
 from gpu_scheduler.cli.lint.formats import LintOutput
-from gpu_scheduler.cli.options import FAILED, PATH, USAGE, RefusedInputError, print_message, warn
+from gpu_scheduler.cli.options import FAILED, USAGE, RefusedInputError, print_message, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ _EXAMPLE: Final = "example: gpu-scheduler generate-template"
 
 
 @immutable
-class Document:
+class SubmittedWorkload:
     """One GPUWorkload to submit."""
 
     number: int
@@ -38,7 +38,7 @@ class Document:
         return json.dumps({**self.body, "metadata": metadata}, allow_nan=False).encode()
 
 
-def read_documents(text: str, source: str) -> list[Document]:
+def read_documents(text: str, source: str) -> list[SubmittedWorkload]:
     """Read all documents that are not empty. RefusedInputError if one is no GPUWorkload, or if there is none."""
     found = [_document(each) for each in read_manifests(text, source, _EXAMPLE)]
     if not found:
@@ -46,7 +46,7 @@ def read_documents(text: str, source: str) -> list[Document]:
     return found
 
 
-def _document(manifest: Manifest) -> Document:
+def _document(manifest: Manifest) -> SubmittedWorkload:
     for key, given, wanted in (
         ("apiVersion", manifest.api_version, API_VERSION),
         ("kind", manifest.kind, WORKLOAD_KIND),
@@ -56,7 +56,7 @@ def _document(manifest: Manifest) -> Document:
             raise _invalid(manifest, rule, "other kinds are kubectl's to apply")
     if not manifest.name:
         raise _invalid(manifest, "it has no metadata.name", "write one, by which it can be submitted again")
-    return Document(manifest.number, manifest.source, manifest.namespace, manifest.name, manifest.body)
+    return SubmittedWorkload(manifest.number, manifest.source, manifest.namespace, manifest.name, manifest.body)
 
 
 def _invalid(manifest: Manifest, rule: str, remedy: str) -> RefusedInputError:

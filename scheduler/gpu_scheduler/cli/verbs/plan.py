@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpu_scheduler.cli.cluster import reached
-from gpu_scheduler.cli.options import FAILED, PATH, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.cli.command_line import PATH
+from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, print_message, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

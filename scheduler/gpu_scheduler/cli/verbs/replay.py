@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from gpu_scheduler.cli.options import FAILED, PATH, FailedError, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.cli.command_line import PATH
+from gpu_scheduler.cli.options import FAILED, FailedError, Output, RefusedInputError, print_message, warn
 from gpu_scheduler.core.text import number_of
 
 if TYPE_CHECKING:

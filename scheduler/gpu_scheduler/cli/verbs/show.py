@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.options import Options
     from gpu_scheduler.cli.output import Listing, View
-    from gpu_scheduler.cli.snapshot import Selection, Snapshot
+    from gpu_scheduler.cli.snapshot import Selectors, Snapshot
     from gpu_scheduler.cli.verbs.watch_state import Key
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.kube.http.client import ApiClient
@@ -196,7 +196,7 @@ async def _follow_workloads(options: Options, names: Sequence[str]) -> int:
 
 
 async def _gpu_workloads(
-    api: ApiClient, namespace: str | None, chosen: Selection
+    api: ApiClient, namespace: str | None, chosen: Selectors
 ) -> tuple[list[GpuWorkloadObject], str]:
     """List the GPUWorkloads. If the API server cannot select them by these fields, return none, and a sentence."""
     from gpu_scheduler.cli.snapshot import workloads_of
@@ -222,15 +222,15 @@ async def check_namespace(api: ApiClient, namespace: str) -> None:
         )
 
 
-def _selection(options: Options, names: Sequence[str]) -> Selection:
+def _selection(options: Options, names: Sequence[str]) -> Selectors:
     """Return what the options select. RefusedInputError if there are names too, as of kubectl."""
-    from gpu_scheduler.cli.snapshot import Selection
+    from gpu_scheduler.cli.snapshot import Selectors
 
     if names and (options.selector or options.field_selector):
         raise RefusedInputError(
             f"cannot list {quote(names[0])} by name and by a selector; leave one of them out (example: -l app=train)"
         )
-    return Selection(options.selector, options.field_selector)
+    return Selectors(options.selector, options.field_selector)
 
 
 def _named(

@@ -11,14 +11,15 @@ import click
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.cluster import namespace_of, reached
-from gpu_scheduler.cli.options import PATH, FailedError, Output, RefusedInputError, read_duration
+from gpu_scheduler.cli.command_line import PATH
+from gpu_scheduler.cli.options import FailedError, Output, RefusedInputError, read_duration
 from gpu_scheduler.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_scheduler.cli.options import Options
-    from gpu_scheduler.cli.verbs.manifests import Document
+    from gpu_scheduler.cli.verbs.manifests import SubmittedWorkload
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse
 
 View = dict[str, Any]
@@ -65,7 +66,9 @@ async def submit(options: Options, file: str, *, wait: bool = False, at_most: st
     return 0
 
 
-async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: bool = False) -> tuple[View, str]:
+async def _apply(
+    api: ApiClient, document: SubmittedWorkload, namespace: str, *, trial: bool = False
+) -> tuple[View, str]:
     """Apply one document; return the object after the write, and "created", "configured" or "unchanged".
 
     A `trial` is a dry run. FailedError if the API server refuses.
@@ -89,13 +92,13 @@ async def _apply(api: ApiClient, document: Document, namespace: str, *, trial: b
     raise _refused(answer, document, namespace)
 
 
-async def _version(api: ApiClient, document: Document, namespace: str) -> str | None:
+async def _version(api: ApiClient, document: SubmittedWorkload, namespace: str) -> str | None:
     """Return the resourceVersion of the workload that is there; None if there is none, or it may not be read."""
     answer = await api.call("GET", _path(namespace, document.name))
     return json.loads(answer.body)["metadata"].get("resourceVersion") if answer.ok else None
 
 
-def _refused(answer: ApiResponse, document: Document, namespace: str) -> FailedError:
+def _refused(answer: ApiResponse, document: SubmittedWorkload, namespace: str) -> FailedError:
     message, kind = message_of(answer), FailedError
     if answer.status == _NOT_FOUND and "namespaces" in message:
         remedy = f"create it (example: kubectl create namespace {namespace})"
@@ -120,7 +123,7 @@ def _unknown_field(message: str) -> str:
     return f"{names.WORKLOAD_KIND} has no field {found[1]}" if found else message
 
 
-async def _placed(api: ApiClient, document: Document, namespace: str, seconds: float) -> tuple[View, str]:
+async def _placed(api: ApiClient, document: SubmittedWorkload, namespace: str, seconds: float) -> tuple[View, str]:
     """Poll the workload until it has a node and GPUs; return the object, and where it was placed.
 
     FailedError if it fails, is gone, waits for a reason that no waiting cures, or is not placed within `seconds`.
@@ -183,7 +186,7 @@ def _report(done: Sequence[tuple[View, str]], options: Options) -> None:
     sys.stdout.write(render(listing, options))
 
 
-def _namespace(document: Document, options: Options, api: ApiClient) -> str:
+def _namespace(document: SubmittedWorkload, options: Options, api: ApiClient) -> str:
     """Return the document's namespace, else the namespace of the options or the context.
 
     RefusedInputError if the document and the options name different namespaces.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod, Selection
+    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod, Selectors
     from gpu_scheduler.cli.verbs.watch_state import ClusterFacts, Key, View, WatchState
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.policy import Policy
@@ -136,7 +136,7 @@ async def _read_cluster(api: ApiClient, state: WatchState, namespace: str) -> No
 
 
 def watches_of(
-    api: ApiClient, state: WatchState, policy: Policy, *, plugins: bool, chosen: Selection | None = None
+    api: ApiClient, state: WatchState, policy: Policy, *, plugins: bool, chosen: Selectors | None = None
 ) -> Reflectors:
     """Create the watches of the chosen nodes, and of what holds their devices.
 
@@ -179,7 +179,7 @@ def watches_of(
 
 
 def workload_watches_of(
-    api: ApiClient, state: WatchState, scheduler_name: str, namespace: str | None, chosen: Selection
+    api: ApiClient, state: WatchState, scheduler_name: str, namespace: str | None, chosen: Selectors
 ) -> Reflectors:
     """Create the watches of the chosen pods and GPUWorkloads; of pods only if they are chosen by fields."""
     from gpu_scheduler.cli.snapshot import read_workload

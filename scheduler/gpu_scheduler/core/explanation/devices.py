@@ -26,38 +26,38 @@ Ends = Mapping[str, str]
 """By uid of a pod: when its GPUWorkload expects it to end (RFC 3339)."""
 
 
-def of_line(pod: Pod, slot: Slot, claim: Hold | None, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
+def of_line(pod: Pod, slot: Slot, candidate: Hold | None, cluster: Cluster, ends: Ends) -> Iterator[DeviceAnswer]:
     """Yield the devices that the line gives the pod, and those that its containers keep.
 
-    `claim` is what the pod would hold; None if there is no such node.
+    `candidate` is what the pod would hold; None if there is no such node.
     """
     node = cluster.nodes.resolve(slot.node)
-    if claim is None or not isinstance(node, Node):
+    if candidate is None or not isinstance(node, Node):
         yield from (
             DeviceAnswer(slot.node, device, DeviceUse.MISSING, "its node is missing") for device in slot.devices
         )
         return
-    if node.advertised is not None and claim.limit:
+    if node.advertised is not None and candidate.limit:
         return
     for device in dict.fromkeys((*slot.devices, *pod.request.kept)):
-        # The claim has all of them, perhaps by other names, or none.
-        yield _answer(replace(claim, devices=(device,) if claim.devices else ()), device, node, cluster, ends)
+        # The candidate has all of them, perhaps by other names, or none.
+        yield _answer(replace(candidate, devices=(device,) if candidate.devices else ()), device, node, cluster, ends)
 
 
-def _answer(claim: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) -> DeviceAnswer:
-    """Return the answer about one device. `claim` holds it alone, or nothing if the pod is an observer."""
+def _answer(candidate: Hold, device: str, node: Node, cluster: Cluster, ends: Ends) -> DeviceAnswer:
+    """Return the answer about one device. `candidate` holds it alone, or nothing if the pod is an observer."""
     ledger = cluster.ledger
-    found = without_claims_of_pods((claim, *ledger.devices.rivals(node.name, device)))
-    holders = [each for each in found if each.ref.uid != claim.ref.uid]
+    found = without_claims_of_pods((candidate, *ledger.devices.rivals(node.name, device)))
+    holders = [each for each in found if each.ref.uid != candidate.ref.uid]
     use, why = DeviceUse.FREE, ""
     if gpu_filters.devices_exist((device,), node) is not None:
         use, why = DeviceUse.MISSING, "the node's inventory does not have it"
         holders = [each for each in holders if ledger.devices.certainly_holds(each, device)]
     elif cordon := cordon_of(node.cordons, device, node.inventory):
         use, why = DeviceUse.CORDONED, cordon.by_whom
-    elif gpu_filters.gpu_healthy(claim, node) is not None:
+    elif gpu_filters.gpu_healthy(candidate, node) is not None:
         use, why = DeviceUse.UNHEALTHY, _UNHEALTHY
-    elif gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
+    elif gpu_filters.gpu_free(candidate, ledger, cluster.nodes, cluster.policy) is not None:
         use = DeviceUse.HELD
     return DeviceAnswer(node.name, device, use, why, _holders(holders, device, ledger, ends))
 
@@ -67,16 +67,17 @@ def of_node(pod: Pod, node: Node, device_filter: DeviceFilter, cluster: Cluster,
     if node.advertised is not None and pod.gpu_limits:
         return
     for device in () if node.inventory is None else node.inventory.devices:
-        claim = assumed_hold(pod, Placement(node.name, (str(device.index),), None))
-        found = without_claims_of_pods((claim, *cluster.ledger.devices.holders_of(node.name, device.index).values()))
-        holders = [each for each in found if each.ref.uid != claim.ref.uid]
-        use, why = _use(claim, device, node, device_filter, cluster)
+        candidate = assumed_hold(pod, Placement(node.name, (str(device.index),), None))
+        others = cluster.ledger.devices.holders_of(node.name, device.index).values()
+        found = without_claims_of_pods((candidate, *others))
+        holders = [each for each in found if each.ref.uid != candidate.ref.uid]
+        use, why = _use(candidate, device, node, device_filter, cluster)
         rows = _holders(holders, str(device.index), cluster.ledger, ends)
         yield DeviceAnswer(node.name, str(device.index), use, why, rows)
 
 
 def _use(
-    claim: Hold, device: Device, node: Node, device_filter: DeviceFilter, cluster: Cluster
+    candidate: Hold, device: Device, node: Node, device_filter: DeviceFilter, cluster: Cluster
 ) -> tuple[DeviceUse, str]:
     """Return what keeps a pod that asks for a count from one device, and why."""
     never, ledger = device_filter.never_fits(device), cluster.ledger
@@ -85,9 +86,9 @@ def _use(
     closed = _closed(device, node)
     if closed is not None:
         return closed
-    if gpu_filters.gpu_free(claim, ledger, cluster.nodes, cluster.policy) is not None:
+    if gpu_filters.gpu_free(candidate, ledger, cluster.nodes, cluster.policy) is not None:
         return DeviceUse.HELD, ""
-    apart = gpu_filters.plugin_apart(claim, node, ledger)
+    apart = gpu_filters.plugin_apart(candidate, node, ledger)
     if apart is not None:
         return DeviceUse.UNSUITABLE, apart.what
     not_now = device_filter.fits_not_now(node, device)

@@ -101,7 +101,7 @@ def _place(pod: Pod, slot: Slot, fit: LineFit, cluster: Cluster, ends: Ends) -> 
     return Place(
         node.name if isinstance(node, Node) else slot.node,
         slot.index,
-        tuple(of_line(pod, slot, found.claim, cluster, ends)),
+        tuple(of_line(pod, slot, found.candidate, cluster, ends)),
         # A fault of the pod's own text is in the way at every place.
         tuple(each for each in found.of_pod if each != pod.request.fault),
         found.of_devices,

@@ -132,20 +132,20 @@ def no_line_left(workload: WorkloadKey, placement_map: PlacementMap, ledger: Led
     return replace(found, detail=detail, blockers=() if workload.owner_kind else found.blockers)
 
 
-def blocking_holds(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> dict[str, tuple[str, Hold]]:
+def blocking_holds(candidate: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> dict[str, tuple[str, Hold]]:
     """Return by uid who holds one of the devices and may not share it, and the device.
 
     Of a device that the node does not have, a pod that names its device in another way is no holder.
     """
     blocking: dict[str, tuple[str, Hold]] = {}
-    shared = ledger.devices.shared_by(claim, policy.sharing)
-    node = nodes.resolve(claim.node)
-    for device in claim.devices:
+    shared = ledger.devices.shared_by(candidate, policy.sharing)
+    node = nodes.resolve(candidate.node)
+    for device in candidate.devices:
         missing = isinstance(node, Node) and device_missing(device, node)
         apart = []
-        for holder in without_claims_of_pods(ledger.devices.rivals(claim.node, device)):
+        for holder in without_claims_of_pods(ledger.devices.rivals(candidate.node, device)):
             uid = holder.ref.uid
-            if uid == claim.ref.uid or uid in blocking or shared.allows(holder, device):
+            if uid == candidate.ref.uid or uid in blocking or shared.allows(holder, device):
                 continue
             if not missing or ledger.devices.certainly_holds(holder, device):
                 apart.append(holder)
@@ -153,40 +153,40 @@ def blocking_holds(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) ->
     return blocking
 
 
-def gpu_free(claim: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
+def gpu_free(candidate: Hold, ledger: Ledger, nodes: Nodes, policy: Policy) -> Unschedulable | None:
     """Check that no other pod holds the devices, except pods that may share them."""
-    blocking = blocking_holds(claim, ledger, nodes, policy)
+    blocking = blocking_holds(candidate, ledger, nodes, policy)
     if not blocking:
         return None
     (device, first), *others = blocking.values()
-    thing = f"GPU {device} of {claim.node}"
+    thing = f"GPU {device} of {candidate.node}"
     was = _name_before(first, device, ledger)
     same_kind = bool(was) or device in first.devices
     if was:
         thing += f", GPU {was} until it moved,"
     elif not same_kind:
         thing += f", as {','.join(first.devices)},"
-    key = ledger.devices.key(claim.node, device) if device in first.devices else ""
-    freed = DeviceChanged(claim.node, key)
-    remedy = _remedy(claim, list(blocking.values()), policy, same_kind=same_kind)
+    key = ledger.devices.key(candidate.node, device) if device in first.devices else ""
+    freed = DeviceChanged(candidate.node, key)
+    remedy = _remedy(candidate, list(blocking.values()), policy, same_kind=same_kind)
     found = _held(Reason.GPU_HELD, thing, first, remedy, nodes, freed)
     shown = others[: _MOST_HOLDERS - 1]
     rest = [holder for _, holder in others[len(shown) :]]
     kind = "more holder" if any(holder.is_claim for holder in rest) else "more pod"
     more = f", and {number_of(len(rest), kind)}" if rest else ""
     detail = "".join(f", GPU {device} by {holder.holder}" for device, holder in shown) + more
-    return replace(found, detail=detail, blockers=_whose_end_frees(claim, blocking.values(), ledger))
+    return replace(found, detail=detail, blockers=_whose_end_frees(candidate, blocking.values(), ledger))
 
 
-def gpu_healthy(claim: Hold, node: Node) -> Unschedulable | None:
-    """Check that the monitor reports no device of the claim as unhealthy.
+def gpu_healthy(candidate: Hold, node: Node) -> Unschedulable | None:
+    """Check that the monitor reports no device of the candidate as unhealthy.
 
     A monitor that reports nothing does not stop a pod that names its devices.
     """
-    plugin_chooses = node.advertised is not None and claim.limit
+    plugin_chooses = node.advertised is not None and candidate.limit
     if node.inventory is None or plugin_chooses:
         return None
-    for device in claim.devices:
+    for device in candidate.devices:
         part = node.inventory.find(device)
         if part is not None and node.readings.get(part.index, UNREAD).health is Health.UNHEALTHY:
             return Unschedulable(
@@ -214,19 +214,19 @@ def gpu_in_service(devices: Iterable[str], node: Node, *, plugin_chooses: bool) 
     return _out_of_service(f"GPU {device} of {node.name}", device, [cordon for _, cordon in cordons], node)
 
 
-def plugin_apart(claim: Hold, node: Node, ledger: Ledger) -> Unschedulable | None:
+def plugin_apart(candidate: Hold, node: Node, ledger: Ledger) -> Unschedulable | None:
     """Check that a node has no pods of both kinds: devices by name, and devices from a device plugin.
 
     The plugin does not know which devices are held by name.
     """
     if node.advertised is None:
         return None
-    by_name = ledger.devices.named_holder(node.name) if claim.limit else None
-    plugin_user = ledger.used_resources.plugin_user(node.name) if claim.devices and not claim.limit else None
+    by_name = ledger.devices.named_holder(node.name) if candidate.limit else None
+    plugin_user = ledger.used_resources.plugin_user(node.name) if candidate.devices and not candidate.limit else None
     other = plugin_user if by_name is None else by_name.holder
     if other is None:
         return None
-    held, edit = ("by name", "leave out the") if claim.limit else ("of the device plugin's choice", "add a")
+    held, edit = ("by name", "leave out the") if candidate.limit else ("of the device plugin's choice", "add a")
     return Unschedulable(
         Reason.GPU_HELD,
         f"GPUs of {node.name} are held by {other} {held}, and it is unknown whether these are the pod's",
@@ -325,7 +325,7 @@ def _held(  # noqa: PLR0913, PLR0917 - one sentence, six words
     return Unschedulable(reason, what, remedy, cured_by)
 
 
-def _whose_end_frees(claim: Hold, blocking: Iterable[tuple[str, Hold]], ledger: Ledger) -> tuple[PodRef, ...]:
+def _whose_end_frees(candidate: Hold, blocking: Iterable[tuple[str, Hold]], ledger: Ledger) -> tuple[PodRef, ...]:
     """Return the pods that must end; none if their end would not free the devices, or may be of no use.
 
     No pod's end frees what a line or a claim keeps. A pod whose name for its device is not known to mean this one may
@@ -334,25 +334,25 @@ def _whose_end_frees(claim: Hold, blocking: Iterable[tuple[str, Hold]], ledger: 
     found: list[PodRef] = []
     for device, holder in blocking:
         certain = ledger.devices.certainly_holds(holder, device)
-        if holder.kept or holder.is_claim or not certain or _one_owner(claim, holder):
+        if holder.kept or holder.is_claim or not certain or _one_owner(candidate, holder):
             return ()
         if holder.deleting_since is None:
             found.append(holder.ref)
     return tuple(found)
 
 
-def _remedy(claim: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, same_kind: bool) -> str:
+def _remedy(candidate: Hold, blocking: list[tuple[str, Hold]], policy: Policy, *, same_kind: bool) -> str:
     """Return the remedy if the first holder is not terminating. `blocking` has each holder with a device.
 
-    `same_kind`: the first holder names its device as `claim` does.
+    `same_kind`: the first holder names its device as `candidate` does.
     """
     (_, first), *others = blocking
     if first.kept:
-        return f"{_NEW_MAP if _one_owner(claim, first) else 'wait until that workload has ended'}, or {_OTHER_GPU}"
+        return f"{_NEW_MAP if _one_owner(candidate, first) else 'wait until that workload has ended'}, or {_OTHER_GPU}"
     if first.is_claim:
         command = f"kubectl describe resourceclaim -n {first.ref.namespace} {first.ref.name}"
         return f"it is free when no pod uses that claim: {command}; or {_OTHER_GPU}"
-    if _one_owner(claim, first):
+    if _one_owner(candidate, first):
         return _ROLLING
     if others:
         remedy, share = f"wait until they end, or {_OTHER_GPUS}", "share, recreate all of these"

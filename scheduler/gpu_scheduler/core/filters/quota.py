@@ -13,21 +13,21 @@ from gpu_scheduler.core.reasons import Reason, Unschedulable
 from gpu_scheduler.core.text import number_of
 
 
-def within_limit(claim: Hold, ledger: Ledger, limit: Limit) -> Unschedulable | None:
+def within_limit(candidate: Hold, ledger: Ledger, limit: Limit) -> Unschedulable | None:
     """Check that the pod alone asks for no more than its namespace may hold.
 
     If it asks for more, waiting is no remedy.
     """
     if limit.devices is None:
         return None
-    return too_many(ledger.devices.asks(claim)[0], claim.ref.namespace, limit)
+    return too_many(ledger.devices.asks(candidate)[0], candidate.ref.namespace, limit)
 
 
-def quota_left(claim: Hold, ledger: Ledger, limit: Limit) -> Unschedulable | None:
+def quota_left(candidate: Hold, ledger: Ledger, limit: Limit) -> Unschedulable | None:
     """Check that the namespace may hold the pod's devices in addition to those that its pods hold."""
     if limit.devices is None:
         return None
-    return too_many_more(ledger.devices.asks(claim)[1], claim.ref.namespace, limit, ledger)
+    return too_many_more(ledger.devices.asks(candidate)[1], candidate.ref.namespace, limit, ledger)
 
 
 def too_many(asked: int, namespace: str, limit: Limit, whom: str = "one pod") -> Unschedulable | None:

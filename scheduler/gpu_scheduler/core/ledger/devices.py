@@ -227,10 +227,10 @@ class Devices:
         quota = (QuotaChanged(holder.ref.namespace),) if held.named or held.unnamed else ()
         return frozenset((*freed, *quota))
 
-    def asks(self, claim: Hold) -> tuple[int, int]:
-        """Return how many devices `claim` asks for. Return also how many of these no pod of its namespace holds yet."""
-        held = self._nodes.get(claim.node, _NodeDevices()).held(claim)
-        return len(set(held.named)) + held.unnamed, self.usage.more(claim.ref.namespace, held)
+    def asks(self, candidate: Hold) -> tuple[int, int]:
+        """Return how many devices `candidate` asks for, and how many of these no pod of its namespace holds yet."""
+        held = self._nodes.get(candidate.node, _NodeDevices()).held(candidate)
+        return len(set(held.named)) + held.unnamed, self.usage.more(candidate.ref.namespace, held)
 
     def key(self, node: str, device: str) -> str:
         """Return the key by which DeviceChanged names this device."""

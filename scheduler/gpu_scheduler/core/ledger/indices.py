@@ -18,10 +18,10 @@ index would take more memory than the pod."""
 
 @dataclass(slots=True)
 class _Pool:
-    """The lines of one workload's map that pods hold or claim, and the state of the search for free lines."""
+    """The lines of one workload's map that pods hold or have reserved, and the state of the search for free lines."""
 
     held: _Table = field(default_factory=dict)
-    claimed: _Table = field(default_factory=dict)
+    reserved: _Table = field(default_factory=dict)
     passed: int = 0
     """How many of the map's lines the search has passed, in order of index."""
     mark: int = -1
@@ -34,7 +34,7 @@ class _Pool:
     """The indices in `returned`, and those that a running `free` puts back when it ends."""
 
     def busy(self, index: int) -> bool:
-        return index in self.held or index in self.claimed
+        return index in self.held or index in self.reserved
 
     def return_index(self, index: int) -> None:
         if index <= self.mark and not self.busy(index) and index not in self.queued:
@@ -68,14 +68,14 @@ class _Pool:
 
 
 class Indices:
-    """Held and claimed indices of all workloads. A workload that has neither is forgotten."""
+    """Held and reserved indices of all workloads. A workload that has neither is forgotten."""
 
     __slots__ = ("_pools", "_releases")
 
     def __init__(self) -> None:
         self._pools: dict[WorkloadKey, _Pool] = {}
         self._releases = 0
-        """How many times an index of any workload was released or withdrawn."""
+        """How many times an index of any workload was released or unreserved."""
 
     def hold(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """Record that the pod holds the index."""
@@ -85,13 +85,13 @@ class Indices:
         """Record that the pod no longer holds the index."""
         self._take_back(workload, self._pools[workload].held, index, uid)
 
-    def claim(self, workload: WorkloadKey, index: int, uid: str) -> None:
+    def reserve(self, workload: WorkloadKey, index: int, uid: str) -> None:
         """Record that a pending pod can use only this index. Pods that can use any index do not get it."""
-        _note(self._pool(workload).claimed, index, uid)
+        _note(self._pool(workload).reserved, index, uid)
 
-    def withdraw(self, workload: WorkloadKey, index: int, uid: str) -> None:
-        """Withdraw the claim of a pod that is no longer pending."""
-        self._take_back(workload, self._pools[workload].claimed, index, uid)
+    def unreserve(self, workload: WorkloadKey, index: int, uid: str) -> None:
+        """Record that the pod has the index, or is no longer pending."""
+        self._take_back(workload, self._pools[workload].reserved, index, uid)
 
     def holders(self, workload: WorkloadKey, index: int) -> tuple[str, ...]:
         """Return the uids of the pods that hold the index.
@@ -102,7 +102,7 @@ class Indices:
         return () if pool is None else _uids(pool.held.get(index, {}))
 
     def busy(self, workload: WorkloadKey, index: int) -> bool:
-        """Whether a pod holds or claims the index."""
+        """Whether a pod holds the index or has it reserved."""
         pool = self._pools.get(workload)
         return pool is not None and pool.busy(index)
 
@@ -112,7 +112,7 @@ class Indices:
         return -1 if pool is None else pool.freed
 
     def free(self, workload: WorkloadKey, placement_map: PlacementMap) -> Generator[int]:
-        """Yield the indices of the workload's map that no pod holds or claims, lowest first."""
+        """Yield the indices of the workload's map that no pod holds or has reserved, lowest first."""
         pool = self._pools.get(workload)
         if pool is None:
             return (index for index in placement_map.indices)
@@ -123,7 +123,7 @@ class Indices:
         tables = [
             (word, workload, _copied(table))
             for workload, pool in self._pools.items()
-            for word, table in (("held", pool.held), ("claimed", pool.claimed))
+            for word, table in (("held", pool.held), ("reserved", pool.reserved))
         ]
         return (
             ((word, workload, index), frozenset(_uids(uids)))
@@ -146,7 +146,7 @@ class Indices:
         if isinstance(uids, str) or not uids:
             del table[index]
             pool.return_index(index)
-        if not pool.held and not pool.claimed:
+        if not pool.held and not pool.reserved:
             del self._pools[workload]
 
 

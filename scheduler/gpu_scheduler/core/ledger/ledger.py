@@ -28,12 +28,12 @@ class Ledger:
     """All holds of one scheduler's pods and of ResourceClaims, and what all pods take of their nodes."""
 
     __slots__ = (
+        "_by_decision",
         "_by_uid",
-        "_claims",
         "_drifting",
+        "_indices_of_pending",
         "_of_claims",
         "_policy",
-        "_reserved",
         "devices",
         "generations",
         "indices",
@@ -44,12 +44,13 @@ class Ledger:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._by_uid: dict[str, Hold] = {}
-        self._claims: dict[str, tuple[WorkloadKey, int]] = {}
+        self._indices_of_pending: dict[str, tuple[WorkloadKey, int]] = {}
+        """By uid: the index that is reserved for a pending pod."""
         self._drifting: set[str] = set()
         self._of_claims: dict[str, tuple[Hold, ...]] = {}
         """What ResourceClaims hold, by the claim's uid."""
-        self._reserved: set[str] = set()
-        """Uids of pods whose claim is a reserved line. Such a claim does not follow from the pod's own text."""
+        self._by_decision: set[str] = set()
+        """Uids of the pending pods whose index a decision reserved: it does not follow from the pod's own text."""
         self.generations = NodeGenerations()
         self.devices = Devices()
         self.kept_lines = KeptLines(self.devices, self.generations)
@@ -66,7 +67,7 @@ class Ledger:
         if pod.node is None:
             # This view is older than our bind, or there was no bind. An assumed pod stays assumed: no pod loses its
             # node.
-            return NO_EVENTS if uid in self._by_uid else self._claim(uid, self._claim_while_pending(pod))
+            return NO_EVENTS if uid in self._by_uid else self._reserve(uid, self._index_while_pending(pod))
         holder = hold_of(pod, pod.node)
         before = self._by_uid.get(uid)
         if before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder:
@@ -91,20 +92,20 @@ class Ledger:
         self.generations.mark(placement.node)
         return started
 
-    def nominate(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
+    def reserve_index(self, uid: str, index: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
         """Reserve a line for a waiting pod that takes any line, because its volumes are being provisioned there.
 
         None ends the reservation. Return the cluster events that this causes.
         """
-        cured_by = self._claim(uid, claim)
-        if claim is not None:
-            self._reserved.add(uid)
+        cured_by = self._reserve(uid, index)
+        if index is not None:
+            self._by_decision.add(uid)
         return cured_by
 
     def reserved(self, uid: str) -> int | None:
         """Return the index that is reserved for a waiting pod, or None."""
-        claim = self._claims.get(uid)
-        return None if claim is None else claim[1]
+        index = self._indices_of_pending.get(uid)
+        return None if index is None else index[1]
 
     def apply_foreign_pod(self, foreign_pod: ForeignPod) -> frozenset[ClusterEvent]:
         """Store what a bound pod of another scheduler takes. Return the cluster events of what it no longer takes."""
@@ -189,7 +190,7 @@ class Ledger:
         """
         tables: dict[str, dict[str, object]] = {
             "holder": {**self._by_uid},
-            "claim": {**self._claims},
+            "reserved index": {**self._indices_of_pending},
             "drift": dict.fromkeys(self._drifting, True),
             "resource claim": {**self._of_claims},
         }
@@ -232,7 +233,7 @@ class Ledger:
     def _remove(self, uid: str) -> frozenset[ClusterEvent]:
         """Remove the pod from every table except `used_resources`. Return the cluster events of what became free."""
         self._drifting.discard(uid)
-        cured_by = self._claim(uid, None) | self.kept_lines.drop(uid)
+        cured_by = self._reserve(uid, None) | self.kept_lines.drop(uid)
         holder = self._by_uid.pop(uid, None)
         if holder is None:
             return cured_by
@@ -242,24 +243,24 @@ class Ledger:
         self.indices.release(holder.workload, holder.index, uid)
         return cured_by | {IndexChanged(holder.workload, holder.index), AnyIndexFreed(holder.workload)}
 
-    def _claim(self, uid: str, claim: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
-        before = self._claims.get(uid)
-        if before == claim:
+    def _reserve(self, uid: str, index: tuple[WorkloadKey, int] | None) -> frozenset[ClusterEvent]:
+        before = self._indices_of_pending.get(uid)
+        if before == index:
             return NO_EVENTS
-        if claim is not None:
-            self.indices.claim(*claim, uid)
-            self._claims[uid] = claim
+        if index is not None:
+            self.indices.reserve(*index, uid)
+            self._indices_of_pending[uid] = index
         if before is None:
             return NO_EVENTS
-        self.indices.withdraw(*before, uid)
-        if claim is None:
-            del self._claims[uid]
-            self._reserved.discard(uid)
+        self.indices.unreserve(*before, uid)
+        if index is None:
+            del self._indices_of_pending[uid]
+            self._by_decision.discard(uid)
         return frozenset({AnyIndexFreed(before[0])})
 
-    def _claim_while_pending(self, pod: Pod) -> tuple[WorkloadKey, int] | None:
-        """Return the pod's own or reserved index. A pod that is being deleted is never bound and claims nothing."""
+    def _index_while_pending(self, pod: Pod) -> tuple[WorkloadKey, int] | None:
+        """Return the index to reserve: the pod's own or a decision's. A pod that is being deleted is never bound."""
         if pod.deleting_since is not None:
             return None
-        kept = self._claims.get(pod.ref.uid) if pod.ref.uid in self._reserved else None
-        return own_index(pod) or kept
+        by_decision = self._indices_of_pending.get(pod.ref.uid) if pod.ref.uid in self._by_decision else None
+        return own_index(pod) or by_decision

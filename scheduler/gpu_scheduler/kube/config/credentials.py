@@ -15,13 +15,13 @@ from gpu_scheduler.kube.config.files import some_content_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_scheduler.kube.config.kubeconfig_file import Cluster, Located, Plugin, User
+    from gpu_scheduler.kube.config.kubeconfig_file import ClusterEntry, Located, Plugin, User
 
 EXTENSION: Final = "client.authentication.k8s.io/exec"
 """The extension of a cluster that is meant for its plugins."""
 
 
-def server(cluster: Located[Cluster]) -> ClientConfig:
+def server(cluster: Located[ClusterEntry]) -> ClientConfig:
     """Return the way to a cluster, without credentials."""
     part, folder = cluster.part, cluster.folder
     authorities = _pem("certificate-authority", part.certificate_authority_data, part.certificate_authority, folder)
@@ -36,7 +36,7 @@ def server(cluster: Located[Cluster]) -> ClientConfig:
     )
 
 
-async def authenticated(access: ClientConfig, user: Located[User], cluster: Located[Cluster]) -> ClientConfig:
+async def authenticated(access: ClientConfig, user: Located[User], cluster: Located[ClusterEntry]) -> ClientConfig:
     """Return `access` with the user's credentials. A plugin runs only for a user who has no others."""
     part, folder = user.part, user.folder
     _check(part)
@@ -72,7 +72,7 @@ def _check(user: User) -> None:
         raise ValueError("its user has both a token and a username; remove one")
 
 
-async def _by_plugin(access: ClientConfig, plugin: Plugin, folder: Path, cluster: Cluster) -> ClientConfig:
+async def _by_plugin(access: ClientConfig, plugin: Plugin, folder: Path, cluster: ClusterEntry) -> ClientConfig:
     from gpu_scheduler.kube.config.exec_credential import run_plugin  # noqa: PLC0415 - few users have a plugin
 
     # Only a command with a slash is a path; any other is searched in PATH.
@@ -87,7 +87,7 @@ async def _by_plugin(access: ClientConfig, plugin: Plugin, folder: Path, cluster
     )
 
 
-def _shown(access: ClientConfig, cluster: Cluster) -> dict[str, Any]:
+def _shown(access: ClientConfig, cluster: ClusterEntry) -> dict[str, Any]:
     """Return the cluster as a plugin gets it."""
     extensions = {each.name: each.extension for each in cluster.extensions or ()}
     found = {

@@ -32,7 +32,7 @@ class Extension(_Part):
     extension: Any = None
 
 
-class Cluster(_Part):
+class ClusterEntry(_Part):
     """The way to an API server."""
 
     server: str | None = None
@@ -93,7 +93,7 @@ class Context(_Part):
 
 class _NamedCluster(_Part):
     name: str | None = None
-    cluster: Cluster | None = None
+    cluster: ClusterEntry | None = None
 
 
 class _NamedUser(_Part):
@@ -128,7 +128,7 @@ class Located(Generic[_Found]):
 class Merged:
     """Every file's parts by name."""
 
-    clusters: dict[str, Located[Cluster]] = field(default_factory=dict)
+    clusters: dict[str, Located[ClusterEntry]] = field(default_factory=dict)
     users: dict[str, Located[User]] = field(default_factory=dict)
     contexts: dict[str, Context] = field(default_factory=dict)
     current: str | None = None
@@ -145,7 +145,7 @@ def merged(paths: str) -> Merged:
             continue
         any_file = True
         parsed, folder = _parsed(file, content), file.absolute().parent
-        clusters = [(each.name, Located(each.cluster or Cluster(), folder)) for each in parsed.clusters or ()]
+        clusters = [(each.name, Located(each.cluster or ClusterEntry(), folder)) for each in parsed.clusters or ()]
         users = [(each.name, Located(each.user or User(), folder)) for each in parsed.users or ()]
         contexts = [(each.name, each.context or Context()) for each in parsed.contexts or ()]
         _add(found.clusters, clusters, f"clusters (in {file})")

@@ -17,6 +17,7 @@ from gpu_scheduler.cli.doctor.expected import (
     WEBHOOKS,
 )
 from gpu_scheduler.cli.doctor.facts import (
+    AdmissionPolicy,
     Answer,
     Certificate,
     Claims,
@@ -25,15 +26,14 @@ from gpu_scheduler.cli.doctor.facts import (
     HeldLease,
     Installer,
     Known,
-    Policy,
     Replica,
-    Unread,
+    UnreadFact,
     Workload,
 )
 
 NOW = datetime(2026, 11, 25, 3, 37, tzinfo=UTC)
 DAY = timedelta(days=1)
-GONE = Policy(exists=False, fails_closed=False, bound=False, denies=False)
+GONE = AdmissionPolicy(exists=False, fails_closed=False, bound=False, denies=False)
 REFUSAL = (
     "ValidatingAdmissionPolicy 'gpu-scheduler-assignments' with binding 'gpu-scheduler-assignments' denied request"
 )
@@ -50,7 +50,10 @@ REPLICAS = tuple(
     for number in range(2)
 )
 LEASES = {name: HeldLease(f"{name}-0_1", 1.5, 15.0) for name in ("gpu-scheduler", "gpu-scheduler-controller")}
-POLICIES = {**dict.fromkeys(GUARDS, Policy()), **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), GONE)}
+POLICIES = {
+    **dict.fromkeys(GUARDS, AdmissionPolicy()),
+    **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), GONE),
+}
 MONITOR_LEASES = {f"node{number}": HeldLease(f"node{number}", 10.0, 45.0) for number in range(1, 9)}
 
 PRIORITIES = FLOW_SCHEMAS | {"gpu-scheduler-monitor", "gpu-scheduler-driver", "catch-all"}
@@ -58,7 +61,7 @@ PRIORITIES = FLOW_SCHEMAS | {"gpu-scheduler-monitor", "gpu-scheduler-driver", "c
 ISOLATING: dict[str, Any] = {
     "isolates": True,
     "drivers": Workload(4, 4),
-    "policies": {**POLICIES, **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD), Policy())},
+    "policies": {**POLICIES, **dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD), AdmissionPolicy())},
     "webhooks": WEBHOOKS | CLAIM_WEBHOOKS,
 }
 """What differs where claims are allocated and our drivers hand out their GPUs."""
@@ -97,7 +100,7 @@ def facts(**changes: Any) -> Facts:
     plain = {"namespace", "own_version", "now", "installer"}
     given = {**healthy, **changes}
     read: dict[str, Any] = {
-        name: value if name in plain or isinstance(value, (Known, Unread)) else Known(value)
+        name: value if name in plain or isinstance(value, (Known, UnreadFact)) else Known(value)
         for name, value in given.items()
     }
     return Facts(**read)

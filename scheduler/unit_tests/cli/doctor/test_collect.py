@@ -20,7 +20,7 @@ from gpu_scheduler.cli.doctor.expected import (
     KINDS,
     WEBHOOKS,
 )
-from gpu_scheduler.cli.doctor.facts import Claims, Facts, Policy, Unread, Workload
+from gpu_scheduler.cli.doctor.facts import AdmissionPolicy, Claims, Facts, UnreadFact, Workload
 from gpu_scheduler.cli.options import Output
 from gpu_scheduler.cli.verbs.doctor import doctor
 from gpu_scheduler.process.lifecycle import UNKNOWN_VERSION
@@ -80,7 +80,7 @@ async def test_facts_are_what_the_api_server_has(tmp_path: Path) -> None:
     ) as (server, options):
         facts = await facts_of(options)
 
-    assert not [name for name in FACTS if isinstance(getattr(facts, name, None), Unread)]
+    assert not [name for name in FACTS if isinstance(getattr(facts, name, None), UnreadFact)]
     assert facts.server_version.value == (1, 36)
     assert abs(facts.clock_ahead.value) < 5
     assert {name: (each.wanted, each.available) for name, each in facts.deployments.value.items()} == {
@@ -105,9 +105,9 @@ async def test_facts_are_what_the_api_server_has(tmp_path: Path) -> None:
     assert facts.kinds.value == KINDS
     assert facts.denied.value == {}
     assert facts.flow_schemas.value == PRIORITIES
-    gone = Policy(exists=False, fails_closed=False, bound=False, denies=False)
+    gone = AdmissionPolicy(exists=False, fails_closed=False, bound=False, denies=False)
     absent = dict.fromkeys((*CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT), gone)
-    assert facts.policies.value == {**dict.fromkeys(GUARDS, Policy()), **absent}
+    assert facts.policies.value == {**dict.fromkeys(GUARDS, AdmissionPolicy()), **absent}
     assert not facts.isolates.value
     assert facts.injection.value == replace(gone, denies=True)
     assert facts.webhooks.value == WEBHOOKS
@@ -148,10 +148,10 @@ async def test_facts_that_may_not_be_read(tmp_path: Path) -> None:
         server.on("POST", REVIEWS, FORBIDDEN)
         facts = await facts_of(options)
 
-    unread = {name for name in FACTS if isinstance(getattr(facts, name), Unread)}
+    unread = {name for name in FACTS if isinstance(getattr(facts, name), UnreadFact)}
     assert unread == FACTS - {"namespace", "own_version", "now", "installer", "clock_ahead"}
     assert all(getattr(facts, name).why.startswith("missing right to ") for name in unread)
-    assert facts.limits_faults == Unread(
+    assert facts.limits_faults == UnreadFact(
         f"missing right to get configmaps/gpu-scheduler-limits -n {NAMESPACE}",
         f"ask for the right (kubectl auth can-i get configmaps/gpu-scheduler-limits -n {NAMESPACE})",
     )
@@ -288,22 +288,25 @@ async def test_claims_that_may_not_be_listed(tmp_path: Path) -> None:
     async with installed(tmp_path, claims=FORBIDDEN, deployment=deployment(ISOLATION="dra")) as (_, options):
         facts = await facts_of(options)
 
-    assert facts.claims == Unread(
+    assert facts.claims == UnreadFact(
         "missing right to list resourceclaims.resource.k8s.io and resourceslices.resource.k8s.io",
         "ask for the right (kubectl auth can-i list resourceclaims.resource.k8s.io -A)",
     )
 
 
-BINDINGS: dict[str, tuple[dict[str, object], Policy]] = {
-    "none": ({}, Policy(bound=False, denies=False)),
-    "one of another policy": ({"policyName": "other", "validationActions": ["Deny"]}, Policy(bound=False)),
-    "one that only warns": ({"policyName": ASSIGNMENTS, "validationActions": ["Warn", "Audit"]}, Policy(denies=False)),
+BINDINGS: dict[str, tuple[dict[str, object], AdmissionPolicy]] = {
+    "none": ({}, AdmissionPolicy(bound=False, denies=False)),
+    "one of another policy": ({"policyName": "other", "validationActions": ["Deny"]}, AdmissionPolicy(bound=False)),
+    "one that only warns": (
+        {"policyName": ASSIGNMENTS, "validationActions": ["Warn", "Audit"]},
+        AdmissionPolicy(denies=False),
+    ),
 }
 
 
 @pytest.mark.parametrize(("spec", "expected"), BINDINGS.values(), ids=BINDINGS)
 async def test_a_policy_is_in_force_only_by_its_own_binding(
-    spec: dict[str, object], expected: Policy, tmp_path: Path
+    spec: dict[str, object], expected: AdmissionPolicy, tmp_path: Path
 ) -> None:
     """The binding has the policy's name, and says Deny."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
@@ -361,7 +364,7 @@ async def test_leases_of_nodes_that_may_not_be_listed(tmp_path: Path) -> None:
     async with installed(tmp_path, nodes=FORBIDDEN, monitors=monitors) as (_, options):
         facts = await facts_of(options)
 
-    assert isinstance(facts.gpus, Unread)
+    assert isinstance(facts.gpus, UnreadFact)
     assert set(facts.monitor_leases.value) == {"former"}
 
 
@@ -371,7 +374,7 @@ async def test_an_api_server_that_fails(tmp_path: Path) -> None:
     async with installed(tmp_path, broken, limits=Reply(500, {"message": "etcd is gone"})) as (_, options):
         facts = await facts_of(options)
 
-    assert isinstance(facts.limits_faults, Unread)
-    assert facts.deployments == Unread(
+    assert isinstance(facts.limits_faults, UnreadFact)
+    assert facts.deployments == UnreadFact(
         "cannot list Deployments: HTTP 500: etcd is gone", "kubectl get --raw '/readyz?verbose'"
     )

@@ -11,8 +11,18 @@ from gpu_scheduler.cli.doctor.checks.certificate import SOON
 from gpu_scheduler.cli.doctor.checks.replicas import CLOCK_LIMIT
 from gpu_scheduler.cli.doctor.examine import CHECKS, examine
 from gpu_scheduler.cli.doctor.expected import CLAIM_GUARDS, DRIVER_GUARD, ENVIRONMENT, FLOW_SCHEMAS, WEBHOOKS
-from gpu_scheduler.cli.doctor.facts import Answer, Claims, Gpus, HeldLease, Installer, NodeUse, Policy, Unread, Workload
-from gpu_scheduler.cli.doctor.findings import Finding, Result
+from gpu_scheduler.cli.doctor.facts import (
+    AdmissionPolicy,
+    Answer,
+    Claims,
+    Gpus,
+    HeldLease,
+    Installer,
+    NodeUse,
+    UnreadFact,
+    Workload,
+)
+from gpu_scheduler.cli.doctor.findings import CheckFinding, Result
 from gpu_scheduler.core.ledger.conflicts import Conflict
 from gpu_scheduler.core.ledger.hold import Hold
 from gpu_scheduler.core.ledger.moved_gpus import MovedGpu
@@ -35,7 +45,11 @@ from unit_tests.cli.doctor.healthy import (
 INSIDE = "-n gpu-scheduler-system"
 A, B = (PodRef("ml", name, f"uid-{name}") for name in ("a-0", "b-0"))
 GPU = "GPU-a05c6894-afaa-56aa-b3a2-dc33db7d311a"
-INJECTED = {"webhooks": frozenset(), "policies": {**POLICIES, ENVIRONMENT: Policy()}, "injection": Policy()}
+INJECTED = {
+    "webhooks": frozenset(),
+    "policies": {**POLICIES, ENVIRONMENT: AdmissionPolicy()},
+    "injection": AdmissionPolicy(),
+}
 DEPLOYMENTS = {"gpu-scheduler": Workload(2, 2), "gpu-scheduler-controller": Workload(2, 2)}
 NO_WEBHOOK = {**INJECTED, "deployments": DEPLOYMENTS, "certificate": None, "replicas": REPLICAS[:4]}
 """What differs where a policy injects in place of the webhook."""
@@ -61,11 +75,11 @@ def webhooks_serve(ends: datetime | None) -> tuple[object, ...]:
     return tuple(replace(each, certificate_ends=ends) if each.certificate_ends else each for each in REPLICAS)
 
 
-def policies(name: str, policy: Policy) -> dict[str, Policy]:
+def policies(name: str, policy: AdmissionPolicy) -> dict[str, AdmissionPolicy]:
     return {**POLICIES, name: policy}
 
 
-def only_problems(findings: list[Finding]) -> list[Finding]:
+def only_problems(findings: list[CheckFinding]) -> list[CheckFinding]:
     return [each for each in findings if each.result is not Result.OK]
 
 
@@ -165,7 +179,7 @@ DAMAGES = {
         "the replicas serve an expired certificate and the Secret may not be read": Damage(
             "expired on 2026-11-24",
             up("certificates,webhook"),
-            {"certificate": Unread("missing right", "ask"), "replicas": webhooks_serve(NOW - DAY)},
+            {"certificate": UnreadFact("missing right", "ask"), "replicas": webhooks_serve(NOW - DAY)},
         ),
     },
     "policies": {
@@ -182,17 +196,17 @@ DAMAGES = {
         "a policy's binding is gone": Damage(
             "ValidatingAdmissionPolicyBinding gpu-scheduler-inputs ",
             up("policies"),
-            {"policies": policies("gpu-scheduler-inputs", Policy(bound=False, denies=False))},
+            {"policies": policies("gpu-scheduler-inputs", AdmissionPolicy(bound=False, denies=False))},
         ),
         "a policy only warns": Damage(
             "ValidatingAdmissionPolicyBinding gpu-scheduler-monitor ",
             up("policies"),
-            {"policies": policies("gpu-scheduler-monitor", Policy(denies=False))},
+            {"policies": policies("gpu-scheduler-monitor", AdmissionPolicy(denies=False))},
         ),
         "a policy fails open": Damage(
             "its failurePolicy is",
             up("policies"),
-            {"policies": policies("gpu-scheduler-node-name", Policy(fails_closed=False))},
+            {"policies": policies("gpu-scheduler-node-name", AdmissionPolicy(fails_closed=False))},
         ),
         "the policy that injects is gone": Damage(
             "MutatingAdmissionPolicy gpu-scheduler-injection ",
@@ -211,7 +225,10 @@ DAMAGES = {
         "a driver may say of other nodes what it likes": Damage(
             "ValidatingAdmissionPolicyBinding gpu-scheduler-driver ",
             up("driver"),
-            {**ISOLATING, "policies": {**ISOLATING["policies"], DRIVER_GUARD: Policy(bound=False, denies=False)}},
+            {
+                **ISOLATING,
+                "policies": {**ISOLATING["policies"], DRIVER_GUARD: AdmissionPolicy(bound=False, denies=False)},
+            },
         ),
     },
     "webhook": {
@@ -231,7 +248,7 @@ DAMAGES = {
             up("webhook"),
             {
                 "isolates": True,
-                "policies": {**POLICIES, **dict.fromkeys(CLAIM_GUARDS, Policy())},
+                "policies": {**POLICIES, **dict.fromkeys(CLAIM_GUARDS, AdmissionPolicy())},
                 "webhooks": WEBHOOKS | {"mutate-dra.gpu-scheduler.agentaflow.io"},
             },
         ),
@@ -520,7 +537,7 @@ FACTS = {
 def test_what_may_not_be_read_is_a_finding_and_no_pass(name: str, checks: set[str]) -> None:
     """Each check that needs it says once which right is missing, and how to ask for it."""
     changes: dict[str, Any] = NO_WEBHOOK if name == "injection" else {}
-    unread = Unread("missing right to see it", "kubectl auth can-i see")
+    unread = UnreadFact("missing right to see it", "kubectl auth can-i see")
 
     findings = examine(facts(**{**changes, name: unread}))
 
@@ -535,7 +552,7 @@ def test_what_may_not_be_read_is_a_finding_and_no_pass(name: str, checks: set[st
 @pytest.mark.promise("doctor-2")
 def test_without_the_right_to_the_secret_the_replicas_say_when_the_certificate_ends() -> None:
     """The API server calls the webhook, so it trusts it. If neither can be seen, the missing right is a finding."""
-    unread = Unread("missing right to get secrets", "kubectl auth can-i get secrets")
+    unread = UnreadFact("missing right to get secrets", "kubectl auth can-i get secrets")
 
     assert only_problems(examine(facts(certificate=unread))) == []
     (finding,) = only_problems(examine(facts(certificate=unread, replicas=webhooks_serve(None))))

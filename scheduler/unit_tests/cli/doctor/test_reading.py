@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpu_scheduler.cli.doctor.facts import Known, Unread
+from gpu_scheduler.cli.doctor.facts import Known, UnreadFact
 from gpu_scheduler.cli.doctor.reading import fact, read_server
 from gpu_scheduler.kube.http.client import NoResponseError
 from unit_tests.kube.server import Reply, connected
@@ -38,8 +38,8 @@ async def test_an_answer_without_a_date_or_a_version() -> None:
         server.on("GET", "/version", Reply(body={"major": "one", "minor": "30"}, headers={"Date": "today"}))
         clock, ahead, version = await read_server(api)
 
-    assert isinstance(ahead, Unread)
-    assert isinstance(version, Unread)
+    assert isinstance(ahead, UnreadFact)
+    assert isinstance(version, UnreadFact)
     assert began < clock.now() < datetime.now(UTC) + timedelta(seconds=1)
 
 
@@ -58,6 +58,6 @@ async def test_a_fact_that_cannot_be_read_says_why(error: Exception, why: str) -
     """And how to look at the API server itself."""
     found = await fact("list pods", fails(error))
 
-    assert isinstance(found, Unread)
+    assert isinstance(found, UnreadFact)
     assert found.why.startswith(why)
     assert found.remedy == "kubectl get --raw '/readyz?verbose'"

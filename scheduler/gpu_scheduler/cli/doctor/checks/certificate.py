@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpu_scheduler.cli.doctor.facts import Known, UnreadError
-from gpu_scheduler.cli.doctor.findings import Finding, Result, listed
+from gpu_scheduler.cli.doctor.facts import Known, UnreadFactError
+from gpu_scheduler.cli.doctor.findings import CheckFinding, Result, listed
 from gpu_scheduler.cli.doctor.remedies import in_namespace, install_again, renew_certificate
 from gpu_scheduler.names import SERVING_SECRET, WEBHOOK
 
@@ -25,7 +25,7 @@ _CLOCKS: Final = timedelta(minutes=5)
 _SECRET: Final = f"secret/{SERVING_SECRET}"
 
 
-def check_certificate(facts: Facts) -> Iterator[Finding]:
+def check_certificate(facts: Facts) -> Iterator[CheckFinding]:
     """The webhook's certificate is valid for long enough, and for the names by which the API server calls it."""
     if facts.injects_by_policy:
         return
@@ -34,34 +34,34 @@ def check_certificate(facts: Facts) -> Iterator[Finding]:
         replicas = facts.replicas.value if isinstance(facts.replicas, Known) else ()
         served = [each.certificate_ends for each in replicas if each.certificate_ends is not None]
         if not served:
-            raise UnreadError(facts.certificate)
+            raise UnreadFactError(facts.certificate)
         yield from _ends(facts, min(served), renewer="")
         return
     certificate = facts.certificate.value
     if certificate is None:
         what = f"Secret {SERVING_SECRET} does not exist, or its certificate cannot be read: the webhook cannot serve it"
-        yield Finding(what, install_again(facts, "certificates,webhook"), _SECRET)
+        yield CheckFinding(what, install_again(facts, "certificates,webhook"), _SECRET)
         return
     yield from _ends(facts, certificate.ends, certificate.renewer)
     if certificate.begins > facts.now:
         what = f"the webhook's certificate is not valid before {certificate.begins:%Y-%m-%d %H:%M} UTC"
-        yield Finding(what, renew_certificate(facts, certificate.renewer), _SECRET)
+        yield CheckFinding(what, renew_certificate(facts, certificate.renewer), _SECRET)
     if certificate.missing_names:
         what = f"the webhook's certificate is not made for {listed(certificate.missing_names)}"
-        yield Finding(what, renew_certificate(facts, certificate.renewer), _SECRET)
+        yield CheckFinding(what, renew_certificate(facts, certificate.renewer), _SECRET)
 
 
-def _ends(facts: Facts, ends: datetime, renewer: str) -> Iterator[Finding]:
+def _ends(facts: Facts, ends: datetime, renewer: str) -> Iterator[CheckFinding]:
     left, when = ends - facts.now, f"{ends:%Y-%m-%d %H:%M} UTC"
     remedy = renew_certificate(facts, renewer)
     if left <= timedelta():
-        yield Finding(f"the webhook's certificate expired on {when}", remedy, _SECRET)
+        yield CheckFinding(f"the webhook's certificate expired on {when}", remedy, _SECRET)
     elif left < SOON:
         what = f"the webhook's certificate ends on {when}, and has not been renewed"
-        yield Finding(what, remedy, _SECRET, Result.WARNING)
+        yield CheckFinding(what, remedy, _SECRET, Result.WARNING)
 
 
-def check_trust(facts: Facts) -> Iterator[Finding]:
+def check_trust(facts: Facts) -> Iterator[CheckFinding]:
     """The API server trusts the CA that signed the certificate."""
     if facts.injects_by_policy:
         return
@@ -70,7 +70,7 @@ def check_trust(facts: Facts) -> Iterator[Finding]:
         return
     certificate = facts.certificate.value
     if certificate is not None and certificate.distrusted_by:
-        yield Finding(
+        yield CheckFinding(
             f"the caBundle of {listed(certificate.distrusted_by)} has no CA that signed the certificate in "
             f"Secret {SERVING_SECRET}",
             install_again(facts, "certificates,webhook"),
@@ -78,7 +78,7 @@ def check_trust(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_served(facts: Facts) -> Iterator[Finding]:
+def check_served(facts: Facts) -> Iterator[CheckFinding]:
     """Each replica serves the certificate of the Secret."""
     if facts.injects_by_policy or not isinstance(facts.certificate, Known):
         return
@@ -88,7 +88,7 @@ def check_served(facts: Facts) -> Iterator[Finding]:
     for replica in facts.replicas.value:
         ends = replica.certificate_ends
         if ends is not None and abs(ends - certificate.ends) > _CLOCKS:
-            yield Finding(
+            yield CheckFinding(
                 f"pod {replica.pod} serves another certificate than Secret {SERVING_SECRET} has",
                 in_namespace(facts, f"rollout restart deployment/{WEBHOOK}"),
                 f"pod/{replica.pod}",

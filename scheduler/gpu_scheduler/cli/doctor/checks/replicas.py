@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.doctor.expected import DEPLOYMENTS
-from gpu_scheduler.cli.doctor.findings import Finding, listed
+from gpu_scheduler.cli.doctor.findings import CheckFinding, listed
 from gpu_scheduler.cli.doctor.remedies import in_namespace
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ CLOCK_LIMIT: Final = 5.0
 _NTP: Final = "timedatectl set-ntp true"
 
 
-def check_leases(facts: Facts) -> Iterator[Finding]:
+def check_leases(facts: Facts) -> Iterator[CheckFinding]:
     """A replica of the scheduler and one of the controller lead."""
     for name, lease in facts.leases.value.items():
         if lease is None or not lease.holder:
@@ -33,74 +33,74 @@ def check_leases(facts: Facts) -> Iterator[Finding]:
             )
         else:
             continue
-        yield Finding(what, in_namespace(facts, f"rollout restart deployment/{name}"), f"lease/{name}")
+        yield CheckFinding(what, in_namespace(facts, f"rollout restart deployment/{name}"), f"lease/{name}")
 
 
-def check_holders(facts: Facts) -> Iterator[Finding]:
+def check_holders(facts: Facts) -> Iterator[CheckFinding]:
     """Each leader is a pod of the installation."""
     for name, lease in facts.leases.value.items():
         if lease is None or not lease.holder or lease.expired:
             continue
         pod = lease.holder.rpartition("_")[0] or lease.holder
         if pod not in facts.pods.value:
-            yield Finding(
+            yield CheckFinding(
                 f"the leader of {name} is {lease.holder}, and no pod {pod} exists in namespace {facts.namespace}",
                 f"stop that process, or wait {lease.lasts:.0f} s until its Lease expires",
                 f"lease/{name}",
             )
 
 
-def check_running(facts: Facts) -> Iterator[Finding]:
+def check_running(facts: Facts) -> Iterator[CheckFinding]:
     """A replica of each program runs."""
     running = {replica.component for replica in facts.replicas.value}
     for component, name in DEPLOYMENTS.items():
         if component not in running and not (component == "webhook" and facts.injects_by_policy):
-            yield Finding(
+            yield CheckFinding(
                 f"no pod of {name} runs in namespace {facts.namespace}",
                 in_namespace(facts, f"describe pods -l app.kubernetes.io/component={component}"),
                 f"deployment/{name}",
             )
 
 
-def check_readiness(facts: Facts) -> Iterator[Finding]:
+def check_readiness(facts: Facts) -> Iterator[CheckFinding]:
     """Each replica is ready: its caches are complete, and its watches get data."""
     for replica in facts.replicas.value:
         reference = f"pod/{replica.pod}"
         if replica.unreachable:
             what = f"the API server gets no answer from pod {replica.pod}: {replica.unreachable}"
-            yield Finding(what, in_namespace(facts, f"describe {reference}"), reference)
+            yield CheckFinding(what, in_namespace(facts, f"describe {reference}"), reference)
         elif replica.failed:
             what = f"pod {replica.pod} is not ready: {'; '.join(replica.failed)}"
             restart = f"rollout restart deployment/{DEPLOYMENTS[replica.component]}"
-            yield Finding(what, in_namespace(facts, restart), reference)
+            yield CheckFinding(what, in_namespace(facts, restart), reference)
 
 
-def check_own_clock(facts: Facts) -> Iterator[Finding]:
+def check_own_clock(facts: Facts) -> Iterator[CheckFinding]:
     """The clock of this machine and that of the API server agree."""
     ahead = facts.clock_ahead.value
     if abs(ahead) > CLOCK_LIMIT:
-        yield Finding(
+        yield CheckFinding(
             f"the clock of this machine is {_apart(ahead)} that of the API server",
             f"on the machine whose clock is wrong: {_NTP}",
         )
 
 
-def check_leaders_clocks(facts: Facts) -> Iterator[Finding]:
+def check_leaders_clocks(facts: Facts) -> Iterator[CheckFinding]:
     """The clocks of the leaders' nodes and that of the API server agree."""
     for name, lease in facts.leases.value.items():
         if lease is not None and (ahead := _ahead(lease)):
-            yield Finding(
+            yield CheckFinding(
                 f"the clock of {lease.holder}, the leader of {name}, is {_apart(ahead)} that of the API server",
                 f"on the node of that pod: {_NTP}",
                 f"lease/{name}",
             )
 
 
-def check_monitors_clocks(facts: Facts) -> Iterator[Finding]:
+def check_monitors_clocks(facts: Facts) -> Iterator[CheckFinding]:
     """The clocks of the monitors' nodes are not ahead of the API server's."""
     fast = [node for node, lease in facts.monitor_leases.value.items() if _ahead(lease)]
     if fast:
-        yield Finding(
+        yield CheckFinding(
             f"the clocks of nodes are ahead of that of the API server: {listed(fast)}",
             f"on each of them: {_NTP}",
             f"daemonset/{names.MONITOR}",
