@@ -14,6 +14,7 @@ from gpu_scheduler.controller.gpu_node_status import derive_allocations
 from gpu_scheduler.controller.reconcile_loop import ReconcileError
 from gpu_scheduler.core.ledger.hold import Hold, hold_of
 from gpu_scheduler.kube.resource import EventHandlerFuncs
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ class GpuNodeReconciler:
             if not await self._writer.delete(gpu_node):
                 raise ReconcileError("it could not be deleted after its node")
             return None
-        now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_of(self._wall())
         found = derive_allocations(gpu_node, node, self._holders.get(name, {}).values(), now)
         if found == gpu_node.occupied:
             return None

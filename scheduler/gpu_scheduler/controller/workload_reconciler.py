@@ -17,6 +17,7 @@ from gpu_scheduler.controller.workload_events import event_of
 from gpu_scheduler.controller.workload_status import CreateFailure, reconcile_status
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.resource import EventHandlerFuncs
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ class WorkloadReconciler:
 
     def _derive_status(self, workload: GpuWorkload) -> Reconciliation:
         creation = self._creations.get(workload.key)
-        now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_of(self._wall())
         attempts = self._attempts.get(workload.key, {}).values()
         return reconcile_status(workload, attempts, None if creation is None else creation.failure, now)
 

@@ -21,6 +21,7 @@ from gpu_scheduler.driver.objects import read_claim
 from gpu_scheduler.driver.ports import CdiError
 from gpu_scheduler.kube.http.client import NoResponseError, segment, status_message
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -92,7 +93,7 @@ class HandedDevice:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_of(datetime.now(UTC))
 
 
 class Preparer:

@@ -10,6 +10,7 @@ import msgspec
 
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.kube.http.client import NoResponseError, segment, status_message
+from gpu_scheduler.kube.timestamps import micro_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,7 @@ def event_object(  # noqa: PLR0913, PLR0917 - an event has these parts
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": regarding.namespace},
-        "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": micro_time_of(at),
         "type": event.type,
         "reason": event.reason,
         "action": event.action,

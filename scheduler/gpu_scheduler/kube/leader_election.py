@@ -18,6 +18,7 @@ from gpu_scheduler.kube.elapsed import read_elapsed
 from gpu_scheduler.kube.events import NORMAL, Event, ObjectRef
 from gpu_scheduler.kube.http.client import NoResponseError, segment
 from gpu_scheduler.kube.objects.leases import Lease, LeaseMeta, LeaseSpec, merge_lease, read_lease
+from gpu_scheduler.kube.timestamps import micro_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,7 +255,7 @@ class LeaderElector:
         return self._clock() >= self._seen_at + lasts
 
     def _timestamp(self) -> str:
-        return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return micro_time_of(self._wall())
 
 
 class NoLeaderElection:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.kube.timestamps import time_of
 from gpu_scheduler.monitor.ports import UnreadableError
 from gpu_scheduler.monitor.readings import GpuReading, Report, reason_to_write
 
@@ -117,7 +118,7 @@ class Monitor:
         if why is None and self._clock() < sink.written + self._timings.resync:
             return None
         if why is not None:
-            sink.last_written, sink.at = gpus, self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+            sink.last_written, sink.at = gpus, time_of(self._wall())
         # An unchanged reading is written with its old time, so that the API server sees no change.
         problem = await sink.target.report(Report(sink.last_written or (), sink.at))
         if problem is not None:

@@ -20,6 +20,7 @@ from gpu_scheduler.kube.http.client import APPLY, NoResponseError, segment, stat
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION, GpuDevice, MigDeviceObject
 from gpu_scheduler.kube.objects.decoding import decode_part
 from gpu_scheduler.kube.objects.nodes import NodeObject
+from gpu_scheduler.kube.timestamps import micro_time_of
 from gpu_scheduler.monitor.ports import NodeLease, ReadingSink
 from gpu_scheduler.monitor.readings import (
     GpuReading,
@@ -176,7 +177,7 @@ class ApiNodeLease(NodeLease):
             "spec": {
                 "holderIdentity": self._holder,
                 "leaseDurationSeconds": self._duration,
-                "renewTime": self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                "renewTime": micro_time_of(self._wall()),
             },
         }
         answer = await _apply(self._api, f"{collection}/{segment(self._name)}", lease)

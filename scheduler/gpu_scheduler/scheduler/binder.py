@@ -24,6 +24,7 @@ from gpu_scheduler.kube.lists import read_object
 from gpu_scheduler.kube.objects.agentaflow import API, GROUP, VERSION
 from gpu_scheduler.kube.objects.decoding import UNREADABLE
 from gpu_scheduler.kube.objects.pod_objects import PodObject
+from gpu_scheduler.kube.timestamps import micro_time_of, time_of
 from gpu_scheduler.scheduler.ports import (
     Binder,
     BindResult,
@@ -129,7 +130,7 @@ class ApiBinder(Binder):
                 "uid": bind.pod.uid,
                 "annotations": {
                     **bind.placement.annotations,
-                    names.ASSIGNED_AT: self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                    names.ASSIGNED_AT: micro_time_of(self._wall()),
                     names.ASSIGNED_BY: self._identity,
                     names.ASSIGNED_REASON: bind.assigned_reason,
                 },
@@ -226,6 +227,6 @@ class ApiCordonStatus(CordonStatus):
             "status": status,
             "reason": reason,
             "message": message,
-            "lastTransitionTime": same or self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": same or time_of(self._wall()),
             "observedGeneration": cordons.generation,
         }

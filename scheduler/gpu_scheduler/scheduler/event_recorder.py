@@ -30,6 +30,7 @@ from gpu_scheduler.kube.http.client import (
     segment,
     status_message,
 )
+from gpu_scheduler.kube.timestamps import time_of
 from gpu_scheduler.scheduler.ports import EventRecorder
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ class ApiEventRecorder(EventRecorder):
                         "status": condition.status,
                         "reason": condition.reason,
                         "message": condition.message,
-                        "lastTransitionTime": condition.since or self._wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+                        "lastTransitionTime": condition.since or time_of(self._wall()),
                     },
                 ],
             },

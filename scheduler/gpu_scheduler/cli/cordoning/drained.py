@@ -13,6 +13,7 @@ from gpu_scheduler.cli.planning.planner import Outcome, Planner
 from gpu_scheduler.cli.views import devices_of
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES
 from gpu_scheduler.core.text import natural
+from gpu_scheduler.kube.timestamps import time_of
 from gpu_scheduler.scheduler.ports import InputKind
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ async def plan_drain(
     evicted, unknown = users_of(dry_run.pods, node, cordons)
     for pod in evicted:
         dry_run.evict(pod)
-    planner = Planner(dry_run, live.inputs, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", await read_default(api))
+    planner = Planner(dry_run, live.inputs, time_of(datetime.now(UTC)), await read_default(api))
     planner.decide_waiting()
     await add_returning(api, planner, evicted, set())
     return list(zip(evicted, planner.pods, strict=True)), unknown, live.unread

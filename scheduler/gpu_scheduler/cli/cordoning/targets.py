@@ -15,6 +15,7 @@ from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.cordons import ALL_DEVICES
 from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.text import quote
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +76,7 @@ def read_until(text: str, now: datetime) -> str:
             f"cannot use --until {quote(text)}: it must be a duration from now or a future time with its zone "
             "(examples: --until 8h, --until 2026-12-01T08:00:00Z)"
         )
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return time_of(moment.astimezone(UTC))
 
 
 def _moment(text: str, now: datetime) -> datetime | None:

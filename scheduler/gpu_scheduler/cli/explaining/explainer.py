@@ -13,6 +13,7 @@ from gpu_scheduler.cli.options import RefusedInputError
 from gpu_scheduler.cli.planning.gpu_claims import GpuClaims
 from gpu_scheduler.cli.planning.planner import Planner
 from gpu_scheduler.core.explanation.explain import explain
+from gpu_scheduler.kube.timestamps import time_of
 from gpu_scheduler.scheduler.ports import InputKind
 from gpu_scheduler.webhook.review import Deny
 
@@ -36,7 +37,7 @@ class Explainer:
         `default_class` is the storage class of new claims that name none.
         """
         self._dry_run = live.dry_run()
-        self._now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._now = time_of(datetime.now(UTC))
         self._planner = Planner(self._dry_run, live.inputs, self._now, default_class)
         self._ends = ends
         self._scheduler_name = live.installation.policy.scheduler_name

@@ -18,6 +18,7 @@ from gpu_scheduler.kube.lists import UnlistedError, get_one
 from gpu_scheduler.kube.objects.agentaflow import API
 from gpu_scheduler.kube.objects.pod_objects import PodObject
 from gpu_scheduler.kube.objects.pods import pod_value
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -124,4 +125,4 @@ def end_of(bound: str, duration: str) -> str:
         end = datetime.fromisoformat(bound) + durationpy.from_str(duration)
     except (durationpy.DurationError, OverflowError):
         return ""
-    return f"{end:%Y-%m-%dT%H:%M:%SZ}"
+    return time_of(end)

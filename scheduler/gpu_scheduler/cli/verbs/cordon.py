@@ -13,6 +13,7 @@ from gpu_scheduler.cli import live_names
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.options import FAILED, FailedError, Output, RefusedInputError, print_message, warn
 from gpu_scheduler.core.text import printable, quote
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,7 +180,7 @@ async def _cordoned(
                 f'(example: gpu-scheduler drain {meant} --reason "Xid 79, ticket 4711")'
             )
         return node, tuple(there), found
-    since = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    since = time_of(datetime.now(UTC))
     whole = Cordon(ALL_DEVICES, None, reason, await read_user(api), since, until)
     made = cordons_of(meant, node, whole)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_scheduler.cli.cluster import namespace_of, reached
 from gpu_scheduler.cli.options import Output, RefusedInputError, warn
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +104,7 @@ def _printer(options: Options, followed: Followed) -> Show:
         items = [{**item, **followed.gone} if change == "DELETED" else item for change, _key, item in events]
         listing = followed.listing(items)
         if options.output is Output.JSON:
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            now = time_of(datetime.now(UTC))
             for change, _key, item in events:
                 sys.stdout.write(as_json({"type": change, "time": now, "object": item_of(listing.kind, item)}) + "\n")
         elif options.output is Output.NAME:

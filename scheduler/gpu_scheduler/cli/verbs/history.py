@@ -11,6 +11,7 @@ import click
 
 from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, duration_in, print_message, warn
 from gpu_scheduler.core.text import quote
+from gpu_scheduler.kube.timestamps import micro_time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +114,7 @@ def history_listing(items: Sequence[View], *, namespaces: bool) -> Listing:
 
 
 def _text(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return micro_time_of(time.astimezone(UTC))
 
 
 def _age(text: str) -> timedelta:

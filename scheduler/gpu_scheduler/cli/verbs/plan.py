@@ -10,6 +10,7 @@ import click
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.command_line import PATH
 from gpu_scheduler.cli.options import FAILED, Output, RefusedInputError, print_message, warn
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +108,7 @@ async def planned(
     for given, name in what_ifs.gone:
         forget_pod(dry_run, given or namespace, name)
     default_class = await read_default(api) if objects.needs_default_class() else ""
-    planner = Planner(dry_run, live.inputs, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", default_class)
+    planner = Planner(dry_run, live.inputs, time_of(datetime.now(UTC)), default_class)
     objects.add_storage(planner)
     asked, left_out = objects.admit(planner)
     planner.decide_waiting()

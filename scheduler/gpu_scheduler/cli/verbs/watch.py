@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.cluster import reached
 from gpu_scheduler.cli.options import Options, Output, RefusedInputError, warn
+from gpu_scheduler.kube.timestamps import time_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -249,7 +250,7 @@ def _printer(*, as_json: bool) -> Show:
 
     def show(after: Mapping[Key, View], _: ClusterFacts) -> None:
         nonlocal before
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_of(datetime.now(UTC))
         for change, key, view in changes(before, after):
             event = {"type": change, "time": now, "object": item_of(key[0], view)}
             line = line_of(change, key, view)
