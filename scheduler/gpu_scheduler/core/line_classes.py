@@ -300,15 +300,12 @@ class LineClasses:
 
     def pop_events(self) -> frozenset[ClusterEvent]:
         """Return the events of classes for which pods wait and a line begins to fit, or may fit."""
-        names: set[str] | None = set()
-        if self._generation == self._ledger.generations.now:
-            if not self._unfinished and not self._dropped:
-                return NO_EVENTS
-        else:
-            changed = self._ledger.generations.since(self._generation)
-            plugins = bool(self._nodes.advertising)
-            names = None if changed is None or plugins != self._plugins else names_of(changed, self._nodes)
-            self._generation, self._plugins = self._ledger.generations.now, plugins
+        before, self._generation = self._generation, self._ledger.generations.now
+        had_plugins, self._plugins = self._plugins, bool(self._nodes.advertising)
+        if not self._dropped and (not self._waiting or (before == self._generation and not self._unfinished)):
+            return NO_EVENTS
+        changed = self._ledger.generations.since(before)
+        names = None if changed is None or had_plugins != self._plugins else names_of(changed, self._nodes)
         events, self._dropped, self._unfinished = self._dropped, set(), False
         most = MAX_EVENT_CHECKS
         for each in [each for each in self._waiting if each.changed(names)]:

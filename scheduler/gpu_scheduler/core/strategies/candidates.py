@@ -119,9 +119,9 @@ class Candidates:
 
     def pop_events(self) -> frozenset[ClusterEvent]:
         """Return the events of the waiting classes that a node begins to fit, or whose reason has changed."""
-        if self._generation == self._ledger.generations.now:
+        before, self._generation = self._generation, self._ledger.generations.now
+        if before == self._generation or not self._waiting:
             return NO_EVENTS
-        self._generation = self._ledger.generations.now
         events: set[ClusterEvent] = set()
         for equivalence_class, ranking in list(self._waiting.items()):
             event = ranking.waiting
