@@ -57,6 +57,13 @@ def test_names_of_one_device_have_one_key() -> None:
     assert devices.key("node9", GPU_1) == GPU_1
 
 
+def test_a_gpu_and_its_mig_device_are_the_whole_gpu() -> None:
+    """So the pod that holds both holds each other MIG device, too."""
+    both = holder("a", f"1,{MIG_1A}")
+
+    assert table(both, inventory=FULL).rivals("node1", MIG_1B) == (both,)
+
+
 def test_a_limit_on_a_node_with_a_plugin_names_no_devices() -> None:
     """The pod's numbers count from 0 in its container; the ledger records the number of its devices without names."""
     plugged, named = holder("a", "0,1", limit=2), holder("b", "0", node="node2", limit=1)

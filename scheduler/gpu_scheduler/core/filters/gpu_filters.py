@@ -137,13 +137,16 @@ def blocking_holds(candidate: Hold, ledger: Ledger, nodes: Nodes, policy: Policy
 
     Of a device that the node does not have, a pod that names its device in another way is no holder.
     """
+    rivals = [(device, ledger.devices.rivals(candidate.node, device)) for device in candidate.devices]
     blocking: dict[str, tuple[str, Hold]] = {}
+    if not any(holders for _, holders in rivals):
+        return blocking
     shared = ledger.devices.shared_by(candidate, policy.sharing)
     node = nodes.resolve(candidate.node)
-    for device in candidate.devices:
+    for device, holders in rivals:
         missing = isinstance(node, Node) and device_missing(device, node)
         apart = []
-        for holder in without_claims_of_pods(ledger.devices.rivals(candidate.node, device)):
+        for holder in without_claims_of_pods(holders):
             uid = holder.ref.uid
             if uid == candidate.ref.uid or uid in blocking or shared.allows(holder, device):
                 continue

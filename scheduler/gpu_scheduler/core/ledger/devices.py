@@ -5,7 +5,7 @@ together. If the node's inventory does not relate two kinds of names, they count
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
@@ -22,6 +22,9 @@ from gpu_scheduler.core.pods.placement_map import NUMBER, device_kind
 from gpu_scheduler.core.policy import Sharing
 
 T = TypeVar("T")
+
+_Taken = tuple[str, str, DevicePart | None]
+"""A device as its holder calls it, its key, and its part in the inventory if that knows it."""
 
 
 @dataclass(slots=True)
@@ -86,13 +89,15 @@ class _NodeDevices:
         return slices is None or part is None or part.mig_device is None or part.mig_device in slices
 
     def insert(self, holder: Hold) -> None:
-        self.holders[holder.ref.uid] = holder
-        self._put_slices(holder)
+        uid = holder.ref.uid
+        self.holders[uid] = holder
         moved = moved_gpus(self.named(holder), holder.uuids, self.inventory)
         if moved:
-            self.moved[holder.ref.uid] = moved
-        for table, key in self._keys(holder):
-            table.setdefault(key, {})[holder.ref.uid] = holder
+            self.moved[uid] = moved
+        taken = self._parts(holder)
+        self._put_slices(uid, taken)
+        for table, key in self._keys(taken):
+            table.setdefault(key, {})[uid] = holder
             if table is self.by_device and len(table[key]) > 1:
                 self.contended[key] = None
 
@@ -100,7 +105,7 @@ class _NodeDevices:
         """Remove the pod. Return the keys of the devices that it held."""
         holder = self.holders.pop(uid)
         keys = set()
-        for table, key in self._keys(holder):
+        for table, key in self._keys(self._parts(holder)):
             left = table.get(key, {})
             left.pop(uid, None)
             if not left:
@@ -114,24 +119,28 @@ class _NodeDevices:
         self.moved.pop(uid, None)
         return keys
 
-    def _keys(self, holder: Hold) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
-        for device in self.taken(holder):
-            key, part = self.part(device)
+    def _parts(self, holder: Hold) -> list[_Taken]:
+        return [(device, *self.part(device)) for device in self.taken(holder)]
+
+    def _keys(self, taken: Iterable[_Taken]) -> Iterator[tuple[dict[str, dict[str, Hold]], str]]:
+        for device, key, part in taken:
             kind = device_kind(device) or ""
             yield self.by_device, key
             yield self.by_kind, kind
             if part is None and kind != NUMBER:
                 yield self.unknown_by_kind, kind
 
-    def _put_slices(self, holder: Hold) -> None:
-        parts = [part for device in self.taken(holder) if (part := self.part(device)[1]) is not None]
-        whole = {part.index for part in parts if part.mig_device is None}
+    def _put_slices(self, uid: str, taken: Iterable[_Taken]) -> None:
         found: dict[str, set[str]] = {}
-        for part in parts:
-            if part.mig_device is not None and part.index not in whole:
-                found.setdefault(sys.intern(str(part.index)), set()).add(part.mig_device)
+        whole = set()
+        for _, key, part in taken:
+            if part is None or part.mig_device is None:
+                whole.add(key)
+            else:
+                found.setdefault(key, set()).add(part.mig_device)
         for key, slices in found.items():
-            self.slices.setdefault(key, {})[holder.ref.uid] = frozenset(slices)
+            if key not in whole:
+                self.slices.setdefault(key, {})[uid] = frozenset(slices)
 
     def copied(self) -> "_NodeDevices":
         """Return a copy of what `entries` lists."""
