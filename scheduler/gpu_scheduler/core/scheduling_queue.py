@@ -199,7 +199,7 @@ class SchedulingQueue:
         Activate the next pod that waits for the same shared events: something may be left for it.
         """
         entry = self._entries.get(uid)
-        if entry is not None:
+        if entry is not None and entry.shared:
             shared, entry.shared = entry.shared, ()
             self._activate_first(shared, now)
 
@@ -248,6 +248,8 @@ class SchedulingQueue:
 
     def _next_queue(self) -> FairQueue:
         """Return the queue of the next pod."""
+        if not self._retries:
+            return self._first_attempts
         first, retry = self._first_attempts.level(), self._retries.level()
         if first is None or retry is None:
             return self._retries if first is None else self._first_attempts

@@ -267,7 +267,7 @@ class Scheduler:
     async def _filter_nodes(self, uid: str) -> float:
         """Filter the nodes in turns if the pod is the first of its class. Return the processor time."""
         state, cost = self.pod_states.get(uid), 0.0
-        if state is None:
+        if state is None or state.pod.request.line is not None:
             return cost
         try:
             turn, began = Turn(), self._processor()

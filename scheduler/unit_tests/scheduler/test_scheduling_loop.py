@@ -19,6 +19,7 @@ from gpu_scheduler.core.pods.pod import ForeignPod, Pod, ResourceRequest, Schedu
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
 from gpu_scheduler.core.refs import Owner, PodRef
+from gpu_scheduler.names import COUNT
 from gpu_scheduler.scheduler import scheduling_loop
 from gpu_scheduler.scheduler.ports import (
     AttemptResult,
@@ -186,7 +187,8 @@ async def test_a_pod_that_changes_while_nodes_are_filtered_for_it_is_decided_as_
 ) -> None:
     """Other tasks run between two nodes. A pod that is deleted meanwhile is not bound."""
     async with looping() as loop:
-        first = pod("a-0", ONE_GPU)
+        loop.scheduler.cache.nodes.applied(node("node1", inventory=Inventory((Device(0),))))
+        first = pod("a-0", None, annotations={COUNT: "1"})
         changed = replace(first, priority=1)
 
         def filtering(pod: Pod, _: Cluster) -> Iterator[None]:
