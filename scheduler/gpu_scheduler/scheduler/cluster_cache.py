@@ -141,8 +141,9 @@ class ClusterCache:
 
     def end_cordons(self) -> None:
         """Return to service the devices whose cordons have ended since the last call."""
-        for name in self._cordons.ended(self._wall()):
-            self._on_events(self._refresh_node(name))
+        if self._cordons.any_end:
+            for name in self._cordons.ended(self._wall()):
+                self._on_events(self._refresh_node(name))
 
     @property
     def next_due(self) -> float | None:

@@ -4,6 +4,9 @@ LAW: a hold is derived from the pod alone, so that every replica and every resta
 """
 
 from collections.abc import Iterable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Final
 
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.pods.placement import Placement
@@ -78,6 +81,10 @@ class Hold:
             else f"pods of namespace {self.ref.namespace} that have one map"
         )
         return f"{owner} (line {self.index}, to start together)"
+
+
+what_is_held: Final = attrgetter(*[each.name for each in fields(Hold) if each.name not in {"assumed", "assigned_at"}])
+"""Returns all of a hold except what the confirmation of its bind changes."""
 
 
 def assumed_hold(pod: Pod, placement: Placement) -> Hold:

@@ -6,13 +6,12 @@ one, except for assumed pods.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 
 from gpu_scheduler.core.cluster_events import NO_EVENTS, AnyIndexFreed, ClusterEvent, IndexChanged
 from gpu_scheduler.core.ledger.conflicts import Conflict
 from gpu_scheduler.core.ledger.devices import Devices
-from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, drifts, hold_of, own_index
+from gpu_scheduler.core.ledger.hold import Hold, assumed_hold, drifts, hold_of, own_index, what_is_held
 from gpu_scheduler.core.ledger.indices import Indices
 from gpu_scheduler.core.ledger.kept_lines import KeptLines
 from gpu_scheduler.core.ledger.used_resources import UsedResources
@@ -70,7 +69,7 @@ class Ledger:
             return NO_EVENTS if uid in self._by_uid else self._reserve(uid, self._index_while_pending(pod))
         holder = hold_of(pod, pod.node)
         before = self._by_uid.get(uid)
-        if before is not None and replace(before, assumed=False, assigned_at=holder.assigned_at) == holder:
+        if before is not None and what_is_held(before) == what_is_held(holder):
             return self._confirm(holder, pod)
         # What it still holds counts as changed too: a pod that waits for it may be placed, or have another reason now.
         cured_by = self._remove(uid) | self._insert(holder, pod)

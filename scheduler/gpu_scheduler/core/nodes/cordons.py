@@ -110,6 +110,11 @@ class Cordons:
         cordons = self._nodes.get(node)
         return cordons_in_force(cordons, wall) if cordons else ()
 
+    @property
+    def any_end(self) -> bool:
+        """Whether one of them has an end."""
+        return bool(self._ends)
+
     def ended(self, wall: float) -> Iterator[str]:
         """Yield the nodes with a cordon that has ended since the last call. Usually this is one comparison."""
         if wall < self._next:
