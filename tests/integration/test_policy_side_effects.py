@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ import pytest
 from gpu_scheduler import names
 from tests import objects
 from tests.integration.policies import SCHEDULER, made, named
+from tests.kube_client import MERGE_PATCH
 from tests.objects import annotated, binding, null_pod
 
 if TYPE_CHECKING:
@@ -70,10 +72,14 @@ def test_server_side_apply_still_works(guarded: ControlPlane, who: str) -> None:
         assert status in {200, 201}, answer
 
 
-MANY: Final = 30_000
-# Seconds of CPU. Each request takes 0.1 to 1. With policies that loop over all annotations, a forgery takes 4.5 on a
-# fast machine, and with 40,000 annotations it did not end.
-ENOUGH: Final = 2.5
+FEW: Final = 4_000
+MANY: Final = 8 * FEW
+TOO_STEEP: Final = 20
+"""Eight times as many annotations take the API server 9 to 12 times as long. The square of their number is 64 times as
+much: with policies that loop over all of them, a forgery does not end in time."""
+NOISE: Final = 0.1
+"""Seconds of CPU that it may take for other work at the same time."""
+TRIES: Final = 3
 
 
 def spent(plane: ControlPlane) -> float:
@@ -82,26 +88,34 @@ def spent(plane: ControlPlane) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def costs(plane: ControlPlane, admin: KubeClient, scheduler: str, annotations: int) -> dict[str, float]:
+    """Return the CPU time in seconds that each request takes for a pod with so many annotations, the least of TRIES."""
+    pod = objects.pod("", scheduler=scheduler, annotations={f"{number:x}": "" for number in range(annotations)})
+    path = made(admin, PODS, pod)
+    bind = binding(path.rpartition("/")[2], {names.ASSIGNED_DEVICES: "0"})
+    acts = {
+        "binding": ("POST", f"{path}/binding", bind, SCHEDULER, {201, 409}),
+        "status": ("PATCH", f"{path}/status", {"status": {"phase": "Running"}}, KUBELET, {200}),
+        "label": ("PATCH", path, {"metadata": {"labels": {"app": "x"}}}, "admin", {200}),
+        "forgery": ("PATCH", path, annotated({names.ASSIGNED_DEVICES: "1"}), "admin", {403}),
+    }
+    took = dict.fromkeys(acts, inf)
+    for act, (method, where, body, who, expected) in acts.items():
+        content = "application/json" if method == "POST" else MERGE_PATCH
+        for _ in range(TRIES):
+            before = spent(plane)
+            status, answer = plane.client_as(who).call(method, where, body, content)
+            took[act] = min(took[act], spent(plane) - before)
+            assert status in expected, answer
+    admin.call("DELETE", path, {"gracePeriodSeconds": 0})
+    return took
+
+
 @pytest.mark.promise("guard-12")
 @pytest.mark.parametrize("scheduler", ["gpu-scheduler", "another-scheduler"])
 def test_no_pod_makes_a_policy_expensive(guarded: ControlPlane, admin: KubeClient, scheduler: str) -> None:
     """The CPU time of the policies grows with the number of annotations, and not with its square."""
-    pod = objects.pod("", scheduler=scheduler, annotations={f"{number:x}": "" for number in range(MANY)})
-    path = made(admin, PODS, pod)
-    name = path.rpartition("/")[2]
-    acts = {
-        "binding": ("POST", f"{path}/binding", binding(name, {names.ASSIGNED_DEVICES: "0"}), SCHEDULER, 201),
-        "status": ("PATCH", f"{path}/status", {"status": {"phase": "Running"}}, KUBELET, 200),
-        "label": ("PATCH", path, {"metadata": {"labels": {"app": "x"}}}, "admin", 200),
-        "forgery": ("PATCH", path, annotated({names.ASSIGNED_DEVICES: "1"}), "admin", 403),
-    }
-    took = {}
-    for act, (method, where, body, who, expected) in acts.items():
-        before = spent(guarded)
-        content = "application/json" if method == "POST" else "application/merge-patch+json"
-        status, answer = guarded.client_as(who).call(method, where, body, content)
-        took[act] = spent(guarded) - before
-        assert status == expected, answer
+    few, many = (costs(guarded, admin, scheduler, annotations) for annotations in (FEW, MANY))
 
-    assert max(took.values()) < ENOUGH, took
-    admin.call("DELETE", path, {"gracePeriodSeconds": 0})
+    steep = {act: (few[act], many[act]) for act in few if many[act] > TOO_STEEP * max(few[act], NOISE)}
+    assert steep == {}
