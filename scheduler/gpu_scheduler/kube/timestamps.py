@@ -14,5 +14,5 @@ def micro_time_of(at: datetime) -> str:
 
 
 def _utc(text: str) -> str:
-    # strftime takes three times as long, and each bind writes two of them.
+    # strftime takes half as long again, and each bind writes two of them.
     return text.replace("+00:00", "Z")

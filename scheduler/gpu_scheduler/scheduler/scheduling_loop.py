@@ -265,7 +265,7 @@ class Scheduler:
                 await self._wakeup.wait()
 
     async def _filter_nodes(self, uid: str) -> float:
-        """Filter the nodes in turns if the pod is the first of its class. Return the processor time."""
+        """Filter the nodes in turns if the pod has no map and is the first of its class. Return the processor time."""
         state, cost = self.pod_states.get(uid), 0.0
         if state is None or state.pod.request.line is not None:
             return cost
