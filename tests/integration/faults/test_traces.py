@@ -61,6 +61,8 @@ class TracePlayer:
         self._replica = replica
         assert replica.journal is not None
         self._journal = replica.journal
+        # Of the test before: while its pods are deleted one by one, those that wait may be bound.
+        settle(namespace, replica)
         self._compared = self._journal_size()
         self._foreign_pods: set[str] = set()
         self.bound: dict[str, Line] = {}
