@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.cli.container_environments import read_state
-from gpu_scheduler.cli.snapshot import ledger_of, read_node, read_pod
+from gpu_scheduler.cli.snapshot import ClusterObjects, Snapshot, read_node, read_pod
 from gpu_scheduler.cli.verification import Records, pod_views, read_environment
 from gpu_scheduler.core.policy import Policy
 from tests import objects
@@ -47,8 +47,10 @@ def test_both_say_the_same(node: str, environment: str) -> None:
 
     (row,) = evidence.proof({"items": [*nodes, pod]}, expected, answers, "gpu-scheduler")
     raw = json.dumps(pod).encode()
-    one, (_, state) = read_pod(raw).pod, read_state(raw)
-    records = Records(*ledger_of(Policy(), [read_node(json.dumps(each).encode()).node for each in nodes], [one]))
+    one, (_, state) = read_pod(raw), read_state(raw)
+    listed = tuple(read_node(json.dumps(each).encode()) for each in nodes)
+    snapshot = Snapshot(Policy(), ClusterObjects(listed, (one,)))
+    records = Records(snapshot.nodes, snapshot.ledger)
     (view,) = pod_views(one, state.index, records, {(one.ref, "main"): read_environment(environment.encode())})
 
     faults = row["verdict"].split(", ")

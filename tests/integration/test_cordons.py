@@ -11,7 +11,8 @@ import pytest
 from tests import objects
 from tests.integration.accounts import RBAC, allow_everywhere, binding, rights
 from tests.integration.command import start_alone
-from tests.integration.installed import Installed
+from tests.integration.control_plane import ADMIN_TOKEN
+from tests.integration.installed import Installed, interrupted, read_until
 from tests.integration.namespace import SYSTEM_NAMESPACE
 from tests.integration.workloads import API
 from tests.messages import says, text_of
@@ -112,6 +113,20 @@ def test_a_cordoned_gpu_is_given_to_nobody(place: Namespace, me: Installed) -> N
     eventually("it is placed", lambda: place.node_of("mapped"))
     assert cordoned(place) == []
     assert "Nothing to do: node1:0 is not cordoned" in me.complaint("gpu-scheduler", "uncordon", "node1:0", code=0)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.promise("cordon-1")
+def test_a_watch_shows_a_cordoned_gpu_as_not_free(kinds: ControlPlane, me: Installed, tmp_path: Path) -> None:
+    """From the moment at which it is cordoned until it is back in service (P6)."""
+    watch = Installed(tmp_path, kinds, ADMIN_TOKEN, "default").start("gpu-scheduler", "watch")
+    begun = read_until(watch, "node1 ", "node2 ")
+    assert begun.count("2 GPUs, 0 held, 2 free") == 2
+    me.items("cordon", "node1:0", *REASON)
+    read_until(watch, "2 GPUs, 0 held, 1 free")
+    me.run("gpu-scheduler", "uncordon", "node1:0")
+    read_until(watch, "2 GPUs, 0 held, 2 free")
+    interrupted(watch)
 
 
 @pytest.mark.promise("cordon-2")

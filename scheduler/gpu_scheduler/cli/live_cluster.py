@@ -6,25 +6,14 @@ LAW: reads only. What the caller may not read is named, so that no answer seems 
 from __future__ import annotations
 
 import asyncio
-import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler.cli.installation import missing_right, read_installation
-from gpu_scheduler.cli.published import read_published
-from gpu_scheduler.cli.snapshot import (
-    ListedNode,
-    as_scheduled,
-    others,
-    read_cordons,
-    read_monitor_leases,
-    read_node,
-    silent_monitors,
-)
+from gpu_scheduler.cli.snapshot import ListedNode, list_objects
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.namespace_limits import parse_limits
 from gpu_scheduler.kube.lists import UnlistedError, list_all
-from gpu_scheduler.kube.objects.pods import read_foreign_pod, read_pod
 from gpu_scheduler.kube.objects.storage import read_claim, read_class, read_volume
 from gpu_scheduler.scheduler.dry_run import DryRun
 from gpu_scheduler.scheduler.ports import InputKind
@@ -80,36 +69,27 @@ async def read_live_cluster(api: ApiClient, system_namespace: str) -> LiveCluste
     not be read is in `unread`.
     """
     installation = await read_installation(api, system_namespace)
-    name = installation.policy.scheduler_name
-    (listed, foreign_pods, pods, (leases, no_leases), (cordons, no_cordons)), published, storage = await asyncio.gather(
-        asyncio.gather(
-            list_all(api, "nodes", "/api/v1/nodes", read_node),
-            list_all(api, "pods of other schedulers", "/api/v1/pods", read_foreign_pod, selector=others(name)),
-            list_all(api, "pods", "/api/v1/pods", read_pod, selector=f"spec.schedulerName={name}"),
-            read_monitor_leases(api),
-            read_cordons(api),
-        ),
-        read_published(api, installation.policy),
+    objects, storage = await asyncio.gather(
+        list_objects(api, installation.policy, every_foreign_pod=True),
         asyncio.gather(*(_listed_storage(api, *each) for each in _STORAGE)),
     )
-    silent = silent_monitors(leases, wall=time.time())
     limits, _ = parse_limits(installation.limits or "")
     inputs: list[Input] = [
-        *((InputKind.NODE, as_scheduled(each.node, silent, cordons, published.pools)) for each in listed),
-        *((InputKind.DEVICE_SLICE, each) for each in published.slices),
-        *((InputKind.DEVICE_CLAIM, each) for each in published.claims),
+        *((InputKind.NODE, node) for node in objects.scheduler_nodes()),
+        *((InputKind.DEVICE_SLICE, each) for each in objects.published.slices),
+        *((InputKind.DEVICE_CLAIM, each) for each in objects.published.claims),
         (InputKind.LIMITS, limits),
-        *((InputKind.FOREIGN_POD, foreign_pod) for _, foreign_pod in foreign_pods),
+        *((InputKind.FOREIGN_POD, foreign_pod) for foreign_pod in objects.foreign_pods),
     ]
     if installation.strategy is not None:
         inputs.append((InputKind.STRATEGY, installation.strategy))
     inputs += chain.from_iterable(found for found, _ in storage)
-    inputs += ((InputKind.POD, pod) for _, pod in pods)
+    inputs += ((InputKind.POD, pod) for pod in objects.pods)
     missing = installation.unread
-    lists = (no_leases, no_cordons, published.unread, *(why for _, why in storage))
+    lists = (*objects.unread, *(why for _, why in storage))
     unread = (missing.deployment, missing.strategy, missing.limits, *lists)
-    by_name = {each.node.name: each for each in listed}
-    return LiveCluster(installation, tuple(inputs), by_name, silent, tuple(filter(None, unread)))
+    by_name = {each.node.name: each for each in objects.nodes}
+    return LiveCluster(installation, tuple(inputs), by_name, objects.silent, tuple(filter(None, unread)))
 
 
 async def _listed_storage(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_scheduler.cli.installation import missing_right
 from gpu_scheduler.core.immutable import immutable
-from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.nodes.device_pools import DevicePools
 from gpu_scheduler.kube.lists import NOT_FOUND, UnlistedError, list_all
 from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
@@ -16,7 +15,6 @@ from gpu_scheduler.kube.objects.resource_slices import read_slice
 
 if TYPE_CHECKING:
     from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
-    from gpu_scheduler.core.ledger.ledger import Ledger
     from gpu_scheduler.core.nodes.device_pools import DeviceSlice
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.kube.http.client import ApiClient
@@ -38,12 +36,6 @@ class Published:
     def __post_init__(self) -> None:
         for each in self.slices:
             self.pools.apply(each)
-
-    def hold_in(self, ledger: Ledger) -> None:
-        """Apply what the claims hold."""
-        allocated = AllocatedClaims(self.pools)
-        for claim in self.claims:
-            ledger.apply_claim(claim.uid, allocated.apply(claim))
 
 
 async def read_published(api: ApiClient, policy: Policy) -> Published:

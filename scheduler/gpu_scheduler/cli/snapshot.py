@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gpu_scheduler import names
 from gpu_scheduler.cli.installation import missing_right
-from gpu_scheduler.cli.published import read_published
+from gpu_scheduler.cli.published import Published, read_published
 from gpu_scheduler.controller.objects import GpuWorkloadObject
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaims
 from gpu_scheduler.core.ledger.availability import NodeDevices, node_devices
 from gpu_scheduler.core.ledger.ledger import Ledger
 from gpu_scheduler.core.nodes.cordons import cordons_in_force
@@ -31,11 +32,9 @@ from gpu_scheduler.kube.objects.pods import pod_value, read_foreign_pod
 from gpu_scheduler.monitor.readings import faults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from gpu_scheduler.cli.published import Published
     from gpu_scheduler.core.nodes.cordons import Cordon
-    from gpu_scheduler.core.nodes.device_pools import DevicePools
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
     from gpu_scheduler.core.nodes.nodes import Node
     from gpu_scheduler.core.pods.pod import ForeignPod, Pod
@@ -64,14 +63,6 @@ ALL: Final = Selectors()
 
 
 @immutable
-class ListedPod:
-    """One of our pods, and when it was created (RFC 3339)."""
-
-    pod: Pod
-    created: str
-
-
-@immutable
 class ListedNode:
     """A node, and its devices as its monitor lists them. They have more fields than decisions use."""
 
@@ -82,32 +73,56 @@ class ListedNode:
 
 
 @immutable
-class Snapshot:
-    """Nodes, our pods, and the ledger that is derived from them."""
+class ClusterObjects:
+    """Nodes and what holds their devices, as lists or watches show them with the user's rights."""
 
-    nodes: Nodes
-    ledger: Ledger
+    nodes: tuple[ListedNode, ...]
     pods: tuple[Pod, ...]
-    listed: Mapping[str, ListedNode]
-    """The nodes by name."""
-    silent: Mapping[str, str]
+    foreign_pods: tuple[ForeignPod, ...] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
     """The nodes whose monitor has not renewed its Lease in time, and when it last did (RFC 3339)."""
-    no_leases: str
-    """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
-    no_cordons: str
-    """Likewise of the GPUNodes, which have the cordons."""
-    published: Published
+    cordons: Mapping[str, tuple[Cordon, ...]] = field(default_factory=dict)
+    """The cordons in force, by node."""
+    published: Published = field(default_factory=Published)
     """What drivers publish and claims hold; nothing if the scheduler does not read it."""
-
-    @property
-    def no_claims(self) -> str:
-        """That ResourceSlices and ResourceClaims may not be listed, likewise."""
-        return self.published.unread
+    no_leases: str = ""
+    """That the monitors' Leases may not be listed, as a sentence; empty if they could be."""
+    no_cordons: str = ""
+    """Likewise of the GPUNodes, which have the cordons."""
 
     @property
     def unread(self) -> tuple[str, str, str]:
         """What may not be listed, a sentence each."""
-        return self.no_leases, self.no_cordons, self.no_claims
+        return self.no_leases, self.no_cordons, self.published.unread
+
+    def scheduler_nodes(self) -> Iterator[Node]:
+        """Yield the nodes as the scheduler reads them, with what Leases, cordons and slices say."""
+        for each in self.nodes:
+            node = each.node
+            inventory = self.published.pools.published_for(node) or node.inventory
+            cordons = self.cordons.get(node.name, ())
+            yield replace(node, stale=node.name in self.silent, cordons=cordons, inventory=inventory)
+
+
+class Snapshot:
+    """Nodes, our pods, and the ledger that is derived from them."""
+
+    def __init__(self, policy: Policy, objects: ClusterObjects) -> None:
+        self.objects = objects
+        self.pods = objects.pods
+        self.listed = {each.node.name: each for each in objects.nodes}
+        """The nodes by name, with what their monitors list."""
+        self.nodes, self.ledger = Nodes(), Ledger(policy)
+        for node in objects.scheduler_nodes():
+            self.nodes.apply(node)
+            self.ledger.apply_node(node)
+        for foreign_pod in objects.foreign_pods:
+            self.ledger.apply_foreign_pod(foreign_pod)
+        for pod in objects.pods:
+            self.ledger.apply(pod)
+        allocated = AllocatedClaims(objects.published.pools)
+        for claim in objects.published.claims:
+            self.ledger.apply_claim(claim.uid, allocated.apply(claim))
 
     @property
     def node_devices(self) -> tuple[NodeDevices, ...]:
@@ -116,58 +131,46 @@ class Snapshot:
 
 
 async def take_snapshot(api: ApiClient, policy: Policy, chosen: Selectors = ALL) -> Snapshot:
-    """List the chosen nodes, and all pods. Pods of other schedulers only if a node has a device plugin for GPUs.
+    """List the chosen nodes and what holds their devices. UnlistedError if nodes or pods may not be listed."""
+    return Snapshot(policy, await list_objects(api, policy, chosen))
 
-    `unread` says what else the user may not list. UnlistedError if the API server refuses a list.
+
+async def list_objects(
+    api: ApiClient, policy: Policy, chosen: Selectors = ALL, *, every_foreign_pod: bool = False
+) -> ClusterObjects:
+    """List the chosen nodes, and all pods of ours. `unread` says what else the user may not list.
+
+    Pods of other schedulers are listed if a node has a device plugin for GPUs, or `every_foreign_pod`: they use CPU and
+    memory. UnlistedError if nodes or pods may not be listed.
     """
-    listed, pods, (leases, no_leases), (cordons, no_cordons), published = await asyncio.gather(
+    nodes, pods, (leases, no_leases), (cordons, no_cordons), published = await asyncio.gather(
         list_all(api, "nodes", "/api/v1/nodes", read_node, selector=chosen.fields, labels=chosen.labels),
         pods_of(api, policy.scheduler_name),
         read_monitor_leases(api),
         read_cordons(api),
         read_published(api, policy),
     )
-    silent = silent_monitors(leases, wall=time.time())
-    nodes = [as_scheduled(each.node, silent, cordons, published.pools) for each in listed]
-    foreign_pods: list[ForeignPod] = []
-    if any(node.advertised is not None for node in nodes):
+    foreign_pods: list[tuple[str, ForeignPod]] = []
+    if every_foreign_pod or any(each.node.advertised is not None for each in nodes):
         selector = others(policy.scheduler_name)
-        foreign_pods = [
-            each for _, each in await list_all(api, "pods", "/api/v1/pods", read_foreign_pod, selector=selector)
-        ]
-    known, ledger = ledger_of(policy, nodes, (each.pod for each in pods), foreign_pods)
-    published.hold_in(ledger)
-    by_name = {each.node.name: each for each in listed}
-    ours = tuple(each.pod for each in pods)
-    return Snapshot(known, ledger, ours, by_name, silent, no_leases, no_cordons, published)
-
-
-def as_scheduled(
-    node: Node, silent: Collection[str], cordons: Mapping[str, tuple[Cordon, ...]], pools: DevicePools
-) -> Node:
-    """Return the node as the scheduler reads it, with what Lease, cordons and slices say."""
-    inventory = pools.published_for(node) or node.inventory
-    return replace(node, stale=node.name in silent, cordons=cordons.get(node.name, ()), inventory=inventory)
-
-
-def ledger_of(
-    policy: Policy, nodes: Iterable[Node], pods: Iterable[Pod], foreign_pods: Iterable[ForeignPod] = ()
-) -> tuple[Nodes, Ledger]:
-    """Return the nodes by name, and the ledger of these nodes and pods."""
-    known, ledger = Nodes(), Ledger(policy)
-    for node in nodes:
-        known.apply(node)
-        ledger.apply_node(node)
-    for foreign_pod in foreign_pods:
-        ledger.apply_foreign_pod(foreign_pod)
-    for pod in pods:
-        ledger.apply(pod)
-    return known, ledger
+        foreign_pods = await list_all(
+            api, "pods of other schedulers", "/api/v1/pods", read_foreign_pod, selector=selector
+        )
+    return ClusterObjects(
+        tuple(nodes),
+        tuple(pods),
+        tuple(each for _, each in foreign_pods),
+        silent_monitors(leases, wall=time.time()),
+        cordons,
+        published,
+        no_leases,
+        no_cordons,
+    )
 
 
 async def pods_of(
     api: ApiClient, scheduler_name: str, namespace: str | None = None, chosen: Selectors = ALL
-) -> list[ListedPod]:
+) -> list[Pod]:
     """List the chosen pods with our schedulerName in one namespace, or in all if it is None."""
     path = f"/api/v1/namespaces/{segment(namespace)}/pods" if namespace else "/api/v1/pods"
     fields = ",".join(filter(None, (f"spec.schedulerName={scheduler_name}", chosen.fields)))
@@ -223,10 +226,9 @@ def silent_monitors(leases: Iterable[MonitorLease], *, wall: float) -> dict[str,
     return {each.node: each.renewed or "" for each in leases if monitor_leases.seen(each, now=0.0, wall=wall)}
 
 
-def read_pod(raw: bytes | msgspec.Raw) -> ListedPod:
-    """Read the JSON of one of our pods. msgspec.ValidationError if it is no pod."""
-    pod = decode_object(_pods, raw)
-    return ListedPod(pod_value(pod), pod.metadata.creation_timestamp or "")
+def read_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """Read the JSON of one of our pods, with all its containers. msgspec.ValidationError if it is no pod."""
+    return pod_value(decode_object(_pods, raw))
 
 
 def read_node(raw: bytes | msgspec.Raw) -> ListedNode:

@@ -5,7 +5,6 @@ The functions are pure.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_scheduler import names
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpu_scheduler.cli.installation import Installation, Leader
-    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
+    from gpu_scheduler.cli.snapshot import ListedNode, Snapshot
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.ledger.availability import DeviceState, NodeDevices
     from gpu_scheduler.core.ledger.conflicts import Conflict
@@ -37,21 +36,20 @@ POD: Final = "Pod"
 CLAIM: Final = "ResourceClaim"
 
 
-def node_view(
-    states: NodeDevices,
-    listed: ListedNode,
-    *,
-    leases_read: bool = True,
-    renewed: str = "",
-    observers: Mapping[str, Sequence[View]] = MappingProxyType({}),
-) -> View:
-    """Return one node. `listed` has the devices that its monitor lists.
+def node_views(snapshot: Snapshot) -> list[View]:
+    """Return each node, with its devices and their holders and observers."""
+    nodes = snapshot.node_devices
+    observers = _observers_of(nodes, snapshot.pods)
+    return [_node_view(each, snapshot, observers.get(each.node.name, {})) for each in nodes]
 
-    `renewed` is when a silent monitor last renewed its Lease, if that is known. Without `leases_read` nobody knows
-    whether monitors are silent. `observers` are those of the node, by device.
-    """
+
+def _node_view(states: NodeDevices, snapshot: Snapshot, observers: Mapping[str, Sequence[View]]) -> View:
+    """Return one node. `observers` are those of the node, by device."""
+    listed, objects = snapshot.listed[states.node.name], snapshot.objects
+    renewed = objects.silent.get(states.node.name, "")
     node = states.node
-    stale = node.stale if leases_read else None
+    # If the Leases may not be listed, nobody knows whether monitors are silent.
+    stale = None if objects.no_leases else node.stale
     silence = f"its monitor has not renewed its Lease{f' since {renewed}' if renewed else ''}" if stale else ""
     views = [
         {
@@ -103,7 +101,7 @@ def _limits_of(states: NodeDevices, devices: Sequence[View], silence: str) -> It
         yield f"a device plugin handed out {number_of(states.unnamed, 'GPU')}"
 
 
-def observers_of(nodes: Iterable[NodeDevices], pods: Iterable[Pod]) -> dict[str, dict[str, list[View]]]:
+def _observers_of(nodes: Iterable[NodeDevices], pods: Iterable[Pod]) -> dict[str, dict[str, list[View]]]:
     """Return by node and device the observers that see the device. They hold none."""
     by_name = {states.node.name: states.node for states in nodes}
     found: dict[str, dict[str, list[View]]] = {}
@@ -153,9 +151,8 @@ def _fault(reading: DeviceReading | None, device: Device | None, listed: ListedN
     return listed.faults.get(device.index) or f"annotation {names.DEVICES} of its node says {reading.health}"
 
 
-def pod_view(listed: ListedPod, strategy: Strategy | None) -> View:
+def pod_view(pod: Pod, strategy: Strategy | None) -> View:
     """Return one pod; `strategy` is the strategy of pods that name none, None if it is unknown."""
-    pod = listed.pod
     request = pod.request
     count = None if request.fault is not None or request.line is not None else request.count
     reason, message = waits_for(pod)
@@ -176,7 +173,7 @@ def pod_view(listed: ListedPod, strategy: Strategy | None) -> View:
         "why": "; ".join(filter(None, (message, COUNT_IGNORED if request.count_ignored else None))) or None,
         "since": _since(pod, reason),
         "workload": pod.owner.name if pod.owner is not None and pod.owner.kind == names.WORKLOAD_KIND else None,
-        "createdAt": listed.created or None,
+        "createdAt": pod.created or None,
     }
 
 

@@ -16,6 +16,7 @@ from gpu_scheduler.cli.verbs import watch as watch_module
 from gpu_scheduler.cli.verbs.watch import watch
 from gpu_scheduler.cli.verbs.watch_screen import content_of
 from gpu_scheduler.cli.verbs.watch_state import Key, View, WatchState, changes, line_of
+from gpu_scheduler.core.nodes.cordons import Cordon, NodeCordons
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
 from gpu_scheduler.kube.objects.pods import read_foreign_pod
 from tests.objects import Object
@@ -44,7 +45,8 @@ class Clock:
 
 def watch_state(clock: Clock | None = None, namespace: str | None = None) -> WatchState:
     """Return a state of one node with two devices, and a pod on the first."""
-    made = WatchState(Installation(), namespace, clock or Clock(), Clock())
+    clock = clock or Clock()
+    made = WatchState(Installation(), namespace, clock, clock)
     made.nodes.handler.applied(read_node(encoded(node("node1", device(0), device(1)))))
     made.pods.handler.applied(read_pod(encoded(pod("a-0", "node1", "0"))))
     return made
@@ -94,6 +96,33 @@ def test_an_observer_is_marked() -> None:
         "workload ml/o-1 Pending (observer): GpuNotFound: none",
     ]
     assert "".join(content.body).count("(observer)") == 2
+
+
+def test_a_cordoned_gpu_is_not_free_until_its_cordon_ends() -> None:
+    """By the clock, which no watch event reports, or because an operator removes it (P6)."""
+    clock = Clock()
+    made = watch_state(clock)
+    free, cordoned = (f"node node1 Ready, 2 GPUs, 1 held, {count} free, 10% busy, healthy" for count in (1, 0))
+    cordons = NodeCordons("node1", (Cordon("1", until="1970-01-01T00:01:00Z"),))
+    made.cordons.applied(cordons)
+    assert made.changed.is_set()
+    assert lines({}, made.view())[0] == cordoned
+
+    made.changed.clear()
+    clock.now = 59
+    made.tick()
+    assert not made.changed.is_set()
+    clock.now = 60
+    made.tick()
+    assert made.changed.is_set()
+    assert lines({}, made.view())[0] == free
+
+    made.cordons.applied(NodeCordons("node1", (Cordon("1"),)))
+    assert lines({}, made.view())[0] == cordoned
+    made.changed.clear()
+    made.cordons.forgotten(cordons)
+    assert made.changed.is_set()
+    assert lines({}, made.view())[0] == free
 
 
 def test_a_monitor_that_does_not_renew_is_noticed_by_the_clock() -> None:

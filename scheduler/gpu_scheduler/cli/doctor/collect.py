@@ -229,18 +229,18 @@ def _claims(isolates: Known[bool] | UnreadFact, snapshot: Known[Snapshot] | Unre
         return isolates
     if not isolates.value:
         return Known(Claims())
-    if isinstance(snapshot, Known) and snapshot.value.no_claims:
+    if isinstance(snapshot, Known) and snapshot.value.objects.published.unread:
         claims = "resourceclaims.resource.k8s.io"
         return missing(f"list {claims} and resourceslices.resource.k8s.io", f"list {claims} -A")
     return _each(snapshot, _without_driver)
 
 
 def _without_driver(snapshot: Snapshot) -> Claims:
-    pools = snapshot.published.pools
+    pools = snapshot.objects.published.pools
     nodes = frozenset(node.name for node in snapshot.nodes if not pools.publish_all(node))
     claims = {
         f"{claim.namespace}/{claim.name}"
-        for claim in snapshot.published.claims
+        for claim in snapshot.objects.published.claims
         for device in claim.devices
         # A driver of ours names its pool after its node.
         if device.driver == names.DRA_DRIVER and device.pool not in nodes and pools.where(device) is None

@@ -67,9 +67,9 @@ async def read_pod(api: ApiClient, namespace: str, name: str, scheduler_name: st
             f"cannot find pod {namespace}/{name}, nor a {names.WORKLOAD_KIND} of that name; "
             f"name one that exists (example: gpu-scheduler workloads -n {namespace})"
         )
-    made = [each for each in await pods_of(api, scheduler_name, namespace) if _is_made_for(each.pod, name)]
-    newest = max(made, key=lambda each: (each.created, each.pod.ref.name), default=None)
-    found = None if newest is None else await _get(api, namespace, newest.pod.ref.name)
+    made = [each for each in await pods_of(api, scheduler_name, namespace) if _is_made_for(each, name)]
+    newest = max(made, key=lambda each: (each.created, each.ref.name), default=None)
+    found = None if newest is None else await _get(api, namespace, newest.ref.name)
     if found is None:
         why = workload.status and (workload.status.message or workload.status.reason)
         raise FailedError(

@@ -96,7 +96,8 @@ def _title(key: str) -> str:
 async def _node(api: ApiClient, _: Options, installation: Installation, kind: Kind, name: str) -> View:
     """Return a node, or one device of it."""
     from gpu_scheduler.cli.snapshot import take_snapshot
-    from gpu_scheduler.cli.verbs.show import node_items, node_names
+    from gpu_scheduler.cli.verbs.show import node_names
+    from gpu_scheduler.cli.views import node_views
 
     node_name, colon, device = name.partition(":")
     if kind == "gpu" and not (node_name and colon and device):
@@ -105,7 +106,7 @@ async def _node(api: ApiClient, _: Options, installation: Installation, kind: Ki
             "(example: gpu-scheduler describe gpu node1:0)"
         )
     wanted = node_name if kind == "gpu" else name
-    items = node_items(await take_snapshot(api, installation.policy))
+    items = node_views(await take_snapshot(api, installation.policy))
     for node in items:
         if wanted in node_names(node):
             found: View | None = node

@@ -91,7 +91,7 @@ async def generate_gpu_mapping(
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         snapshot = await take_snapshot(api, installation.policy)
-    warn((installation.unread.deployment, snapshot.no_leases, snapshot.no_claims))
+    warn((installation.unread.deployment, *snapshot.objects.unread))
     node_devices = list(_chosen(nodes, snapshot.nodes, snapshot.node_devices))
     lines = list(mapping_lines(node_devices, per_pod, free=free))
     if not lines or len(lines) < indices:

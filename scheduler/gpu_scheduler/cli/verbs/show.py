@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_scheduler.cli.options import Options
     from gpu_scheduler.cli.output import Listing, View
-    from gpu_scheduler.cli.snapshot import Selectors, Snapshot
+    from gpu_scheduler.cli.snapshot import Selectors
     from gpu_scheduler.cli.verbs.watch_state import Key
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.kube.http.client import ApiClient
@@ -61,7 +61,7 @@ async def status(options: Options) -> int:
             pods=[pod for pod in snapshot.pods if options.namespace in {None, pod.ref.namespace}],
             conflicts=snapshot.ledger.conflicts(),
             limits=limits_view(installation.limits, snapshot.ledger.devices.usage, options.namespace),
-            leases_read=not snapshot.no_leases,
+            leases_read=not snapshot.objects.no_leases,
         )
         if options.namespace and not view["workloads"]["pending"] + view["workloads"]["running"]:
             await check_namespace(api, options.namespace)
@@ -71,7 +71,7 @@ async def status(options: Options) -> int:
         text = output.render(status_listing(view), options)
     sys.stdout.write(text)
     missing = installation.unread
-    unread = (missing.deployment, missing.strategy, missing.limits, *snapshot.unread)
+    unread = (missing.deployment, missing.strategy, missing.limits, *snapshot.objects.unread)
     warn(unread)
     return FAILED if leader is None or view["conflicts"] or any(unread) else 0
 
@@ -267,32 +267,15 @@ async def _nodes(options: Options, names: Sequence[str]) -> tuple[list[View], bo
     """
     from gpu_scheduler.cli.installation import read_installation
     from gpu_scheduler.cli.snapshot import take_snapshot
+    from gpu_scheduler.cli.views import node_views
 
     chosen = _selection(options, names)
     async with reached(options) as api:
         installation = await read_installation(api, options.system_namespace)
         snapshot = await take_snapshot(api, installation.policy, chosen)
-    warn((installation.unread.deployment, *snapshot.unread))
-    items, missing = _named(node_items(snapshot), names, node_names, "node", "nodes")
-    return items, not snapshot.no_leases, missing
-
-
-def node_items(snapshot: Snapshot) -> list[View]:
-    """Return the view of each node."""
-    from gpu_scheduler.cli.views import node_view, observers_of
-
-    node_devices = snapshot.node_devices
-    observers = observers_of(node_devices, snapshot.pods)
-    return [
-        node_view(
-            states,
-            snapshot.listed[states.node.name],
-            leases_read=not snapshot.no_leases,
-            renewed=snapshot.silent.get(states.node.name, ""),
-            observers=observers.get(states.node.name, {}),
-        )
-        for states in node_devices
-    ]
+    warn((installation.unread.deployment, *snapshot.objects.unread))
+    items, missing = _named(node_views(snapshot), names, node_names, "node", "nodes")
+    return items, not snapshot.objects.no_leases, missing
 
 
 def _print(listing: Listing, options: Options, nothing: str, missing: Sequence[str] = ()) -> int:

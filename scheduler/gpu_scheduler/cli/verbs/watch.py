@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod, Selectors
+    from gpu_scheduler.cli.snapshot import ListedNode, Selectors
     from gpu_scheduler.cli.verbs.watch_state import ClusterFacts, Key, View, WatchState
     from gpu_scheduler.controller.objects import GpuWorkloadObject
+    from gpu_scheduler.core.pods.pod import Pod
     from gpu_scheduler.core.policy import Policy
     from gpu_scheduler.kube.http.client import ApiClient
     from gpu_scheduler.process.reflectors import Reflectors
@@ -58,8 +59,8 @@ async def watch(options: Options) -> int:
         installation = await read_installation(api, options.system_namespace)
         # The snapshot fails at once if a list is forbidden; the watches would retry for ever.
         snapshot = await take_snapshot(api, installation.policy)
-        warn((installation.unread.deployment, installation.unread.strategy, snapshot.no_leases, snapshot.no_claims))
-        state = WatchState(installation, options.namespace, leases_read=not snapshot.no_leases)
+        warn((installation.unread.deployment, installation.unread.strategy, *snapshot.objects.unread))
+        state = WatchState(installation, options.namespace, no_leases=snapshot.objects.no_leases)
         plugins = bool(snapshot.nodes.advertising)
         watches = watches_of(api, state, installation.policy, plugins=plugins)
         cluster = _read_cluster(api, state, options.system_namespace)
@@ -145,7 +146,9 @@ def watches_of(
     """
     from gpu_scheduler.cli.published import CLAIMS, SLICES
     from gpu_scheduler.cli.snapshot import ALL, LEASES, others, read_node
+    from gpu_scheduler.kube.objects.agentaflow import API
     from gpu_scheduler.kube.objects.allocated_claims import read_allocated_claim
+    from gpu_scheduler.kube.objects.cordons import read_node_cordons
     from gpu_scheduler.kube.objects.leases import read_monitor_lease
     from gpu_scheduler.kube.objects.pods import read_foreign_pod
     from gpu_scheduler.kube.objects.resource_slices import read_slice
@@ -166,6 +169,10 @@ def watches_of(
     watches.watch(Resource("pods", "/api/v1/pods", ours, _pod, by_uid), state.pods.handler)
     watches.watch(
         Resource("leases", LEASES, None, read_monitor_lease, by_name, empty_if=DENIED_OR_NOT_SERVED), state.monitors
+    )
+    watches.watch(
+        Resource("gpunodes", f"{API}/gpunodes", None, read_node_cordons, by_name, empty_if=DENIED_OR_NOT_SERVED),
+        state.cordons,
     )
     if plugins:
         foreign_pods = Resource("foreign_pods", "/api/v1/pods", foreign, read_foreign_pod, by_uid)
@@ -212,11 +219,11 @@ def workload_watches_of(
     return watches
 
 
-def _pod(raw: Any) -> tuple[str, ListedPod]:
+def _pod(raw: Any) -> tuple[str, Pod]:
     from gpu_scheduler.cli.snapshot import read_pod
 
-    listed = read_pod(raw)
-    return listed.pod.ref.uid, listed
+    pod = read_pod(raw)
+    return pod.ref.uid, pod
 
 
 @contextmanager

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpu_scheduler.cli.output import gpus_of, marked
 from gpu_scheduler.cli.published import Published
-from gpu_scheduler.cli.snapshot import as_scheduled, ledger_of
-from gpu_scheduler.cli.views import POD, node_view, observers_of, pod_view, workload_view
+from gpu_scheduler.cli.snapshot import ClusterObjects, Snapshot
+from gpu_scheduler.cli.views import POD, node_views, pod_view, workload_view
 from gpu_scheduler.core.immutable import immutable
-from gpu_scheduler.core.ledger.availability import node_devices
+from gpu_scheduler.core.nodes.cordons import Cordons
 from gpu_scheduler.core.nodes.monitor_leases import MonitorLeases
 from gpu_scheduler.core.text import natural, number_of, printable
 from gpu_scheduler.kube.resource import EventHandlerFuncs
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpu_scheduler.cli.installation import Installation
-    from gpu_scheduler.cli.snapshot import ListedNode, ListedPod
+    from gpu_scheduler.cli.snapshot import ListedNode
     from gpu_scheduler.controller.objects import GpuWorkloadObject
     from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+    from gpu_scheduler.core.nodes.cordons import NodeCordons
     from gpu_scheduler.core.nodes.device_pools import DeviceSlice
     from gpu_scheduler.core.nodes.monitor_leases import MonitorLease
-    from gpu_scheduler.core.pods.pod import ForeignPod
+    from gpu_scheduler.core.pods.pod import ForeignPod, Pod
 
 T = TypeVar("T")
 View = dict[str, Any]
@@ -63,7 +64,7 @@ class _Table(dict[str, T], Generic[T]):
 
 
 class WatchState:
-    """Nodes, pods, ResourceClaims and monitors' Leases from the watches. `changed` is set when any of them changes."""
+    """Nodes, pods, cordons, ResourceClaims and monitors' Leases from the watches. A change of any sets `changed`."""
 
     def __init__(
         self,
@@ -72,31 +73,32 @@ class WatchState:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         *,
-        leases_read: bool = True,
+        no_leases: str = "",
     ) -> None:
         """`namespace` limits the workloads that are shown; None shows all.
 
-        Without `leases_read` nobody knows whether monitors are silent.
+        `no_leases` says that the monitors' Leases may not be listed: then nobody knows whether monitors are silent.
         """
         self.changed = asyncio.Event()
         self._leader = "unknown"
         self._conflicts: tuple[str, ...] = ()
-        self._leases_read = leases_read
+        self._no_leases = no_leases
         self._installation = installation
         self._namespace = namespace
         self._clock, self._wall = clock, wall
-        self._monitor_leases = MonitorLeases()
+        self._monitor_leases, self._cordons = MonitorLeases(), Cordons()
         self.nodes: _Table[ListedNode] = _Table(lambda seen: seen.node.name, self.changed)
-        self.pods: _Table[ListedPod] = _Table(lambda seen: seen.pod.ref.uid, self.changed)
+        self.pods: _Table[Pod] = _Table(lambda pod: pod.ref.uid, self.changed)
         self.workloads: _Table[GpuWorkloadObject] = _Table(lambda workload: workload.metadata.uid or "", self.changed)
         self.foreign_pods: _Table[ForeignPod] = _Table(lambda foreign_pod: foreign_pod.ref.uid, self.changed)
         self.slices: _Table[DeviceSlice] = _Table(lambda found: found.name, self.changed)
         self.claims: _Table[AllocatedClaim] = _Table(lambda claim: claim.uid, self.changed)
         self.monitors = EventHandlerFuncs(self._monitor_applied, self._monitor_forgotten)
+        self.cordons = EventHandlerFuncs(self._cordons_applied, self._cordons_forgotten)
 
     def tick(self) -> None:
-        """Check for monitors whose Lease has expired; set `changed` if there is one."""
-        if list(self._monitor_leases.expired(self._clock())):
+        """Set `changed` if a monitor's Lease has expired, or a cordon has ended."""
+        if [*self._monitor_leases.expired(self._clock()), *self._cordons.ended(self._wall())]:
             self.changed.set()
 
     def set_cluster(self, installation: Installation, leader: str) -> None:
@@ -114,36 +116,35 @@ class WatchState:
     def view(self) -> dict[Key, View]:
         """Return nodes and workloads as the verbs `nodes` and `workloads` print them, in the same order."""
         strategy = self._installation.strategy
-        published = Published(tuple(self.slices.values()), tuple(self.claims.values()))
-        silent = {name for name in self.nodes if self._monitor_leases.stale(name)}
-        nodes = [as_scheduled(each.node, silent, {}, published.pools) for each in self.nodes.values()]
-        pods = [each.pod for each in self.pods.values()]
-        known, ledger = ledger_of(self._installation.policy, nodes, pods, self.foreign_pods.values())
-        published.hold_in(ledger)
+        snapshot = self._snapshot()
         self._conflicts = tuple(
             f"GPU {each.device} of {each.node} is held by {each.first.holder} and {each.second.holder}"
-            for each in ledger.conflicts()
+            for each in snapshot.ledger.conflicts()
         )
-        devices = list(node_devices(known, ledger))
-        observers = observers_of(devices, pods)
-        views = [pod_view(each, strategy) for each in self.pods.values()]
+        views = [pod_view(each, strategy) for each in snapshot.pods]
         views += [workload_view(each, strategy) for each in self.workloads.values()]
         mine = [each for each in views if self._namespace in {None, each["namespace"]}]
         return {
-            **{
-                (NODE, "", states.node.name): node_view(
-                    states,
-                    self.nodes[states.node.name],
-                    leases_read=self._leases_read,
-                    observers=observers.get(states.node.name, {}),
-                )
-                for states in devices
-            },
+            **{(NODE, "", each["name"]): each for each in node_views(snapshot)},
             **{
                 (WORKLOAD if each["objectKind"] == POD else GPU_WORKLOAD, each["namespace"], each["name"]): each
                 for each in sorted(mine, key=lambda each: (each["namespace"], natural(each["name"])))
             },
         }
+
+    def _snapshot(self) -> Snapshot:
+        wall = self._wall()
+        objects = ClusterObjects(
+            tuple(self.nodes.values()),
+            tuple(self.pods.values()),
+            tuple(self.foreign_pods.values()),
+            # When a monitor last renewed its Lease is not known here.
+            {name: "" for name in self.nodes if self._monitor_leases.stale(name)},
+            {name: self._cordons.in_force(name, wall) for name in self.nodes},
+            Published(tuple(self.slices.values()), tuple(self.claims.values())),
+            self._no_leases,
+        )
+        return Snapshot(self._installation.policy, objects)
 
     def _monitor_applied(self, lease: MonitorLease) -> None:
         if self._monitor_leases.seen(lease, now=self._clock(), wall=self._wall()):
@@ -152,6 +153,14 @@ class WatchState:
     def _monitor_forgotten(self, lease: MonitorLease) -> None:
         if self._monitor_leases.gone(lease.node):
             self.changed.set()
+
+    def _cordons_applied(self, cordons: NodeCordons) -> None:
+        self._cordons.put(cordons.node, cordons.cordons, self._wall())
+        self.changed.set()
+
+    def _cordons_forgotten(self, cordons: NodeCordons) -> None:
+        self._cordons.put(cordons.node, (), self._wall())
+        self.changed.set()
 
 
 def changes(before: Mapping[Key, View], after: Mapping[Key, View]) -> Iterator[tuple[str, Key, View]]:
