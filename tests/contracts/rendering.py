@@ -38,6 +38,10 @@ OUTPUT: Final = "ansible.posix.json"
 MADE_UP: Final = {
     "base_image_id": "sha256:0",
     "__certificates_found": {"found": [[], [], [], [], [], []]},
+    "__certificates_rotated": {
+        "ca": dict.fromkeys(("ca.crt", "ca.key", "previous.crt", "tls.crt", "tls.key"), "bWFkZSB1cA=="),
+        "serving": dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), "bWFkZSB1cA=="),
+    },
     "__webhook_found": {"found": [[{"data": {"ca.crt": "bWFkZSB1cA=="}}], []]},
     "__check_found": {"found": [[], [], []]},
 }

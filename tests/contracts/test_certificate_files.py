@@ -1,4 +1,4 @@
-"""The Secrets of the payload are those of role certificates, so that each may go on with what the other made."""
+"""The Secrets of Job and files are those of role certificates, so that each may go on with what the other made."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpu_scheduler.certificates.secrets import manifest
 from gpu_scheduler.names import CA_SECRET, SERVING_SECRET, WEBHOOK
 from gpu_scheduler.settings import IssuerSettings
 from tests.contracts.cluster_modules import load_module
+from tests.contracts.loading import load
 from tests.contracts.roles import ROOT
 
 if TYPE_CHECKING:
@@ -33,15 +34,6 @@ def of_role(file: str, role: str = "certificates") -> Object:
     return found
 
 
-@pytest.mark.parametrize(("part", "expected"), [("ca", "ca"), ("serving", "_certificates_desired_pair")])
-def test_the_keys_are_those_of_the_role(part: str, expected: str) -> None:
-    """No key more, and none less."""
-    values = of_role("vars/main.yml")
-    role: Object = values["_certificates_desired"]["ca"] if expected == "ca" else values[expected]
-
-    assert list(MADE[part]["data"]) == list(role)
-
-
 @pytest.mark.parametrize("part", MADE)
 def test_preflight_takes_the_secrets_for_ours(part: str) -> None:
     """The labels are the role's, without managed-by: no installer but the next one has them."""
@@ -57,6 +49,24 @@ def test_preflight_takes_the_secrets_for_ours(part: str) -> None:
         "app.kubernetes.io/component": "certificates",
         "app.kubernetes.io/part-of": "gpu-scheduler",
     }
+
+
+def test_the_role_reads_what_the_api_server_has() -> None:
+    """A Secret without data, a registration without webhooks, and one without a CA, which trusts none."""
+    rotated = load("plugins", "action", "rotated_certificates.py")
+    webhook = {"clientConfig": {"caBundle": MADE["serving"]["data"]["ca.crt"]}}
+    found = [
+        {"kind": "Namespace", "metadata": {"name": "ns"}},
+        {**MADE["ca"], "data": None},
+        MADE["serving"],
+        {"kind": "MutatingWebhookConfiguration", "webhooks": [webhook, {"clientConfig": {}}]},
+        {"kind": "ValidatingWebhookConfiguration", "webhooks": None},
+    ]
+
+    assert (rotated.data_of(found, CA_SECRET), rotated.data_of(found[:1], SERVING_SECRET)) == ({}, {})
+    assert rotated.data_of(found, SERVING_SECRET)["ca.crt"] == CA["ca.crt"]
+    assert rotated.bundles_of(found) == (CA["ca.crt"], b"")
+    assert rotated.encoded(CA) == MADE["ca"]["data"]
 
 
 def test_the_days_are_the_roles_defaults() -> None:

@@ -89,9 +89,6 @@ READ_ONLY: Final = {
 # module → why its tasks may report no change.
 UNCHANGED: Final = {
     "ansible.builtin.uri": "asks a registry whether it answers",
-    "community.crypto.openssl_privatekey_pipe": "computes; the change is the Secret that holds it",
-    "community.crypto.openssl_csr_pipe": "computes; the change is the Secret that holds it",
-    "community.crypto.x509_certificate_pipe": "computes; the change is the Secret that holds it",
     "kubernetes.core.k8s": "only in check mode: asks what the API server would make of a pod",
 }
 

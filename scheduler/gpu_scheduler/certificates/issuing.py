@@ -1,6 +1,6 @@
 """When the webhook's certificate is due, and how it and its CA are issued. Time is an argument; only keys are random.
 
-The Secrets have the keys, names and extensions of those that role certificates writes: each may go on with the other's.
+Role certificates, the Job, the CronJob and the verb issue with it: each may go on with what another one made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.names import CA_SECRET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
 CERTIFICATE: Final = "tls.crt"
@@ -34,9 +34,9 @@ _CLOCK_SKEW: Final = timedelta(minutes=5)
 _LEAST_GAIN: Final = timedelta(days=1)
 """A pair that would end less than this later than the present one is not issued."""
 _MOST_PREVIOUS: Final = 2
-"""How many CAs before a new one stay trusted, as in role certificates."""
-# What the library raises for PEM that has no certificate or key, or none that it can use.
-_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm)
+"""How many CAs before a new one stay trusted."""
+UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm)
+"""What the library raises for PEM that has no certificate or key, or none that it can use."""
 
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -56,6 +56,11 @@ class CaError(IssuingError):
             "--new-ca"
         )
         self.problem = problem
+
+    @classmethod
+    def unreadable(cls, error: Exception) -> CaError:
+        """Return the error of a CA that is no certificate and key."""
+        return cls(f"cannot read the CA in Secret {CA_SECRET}: {error}")
 
 
 @immutable
@@ -89,8 +94,8 @@ def read_authority(data: Mapping[str, bytes]) -> Authority:
         key = serialization.load_pem_private_key(data[KEY], None)
         trusted = b"".join(data.get(name, b"").strip() + b"\n" for name in (TRUSTED, PREVIOUS) if data.get(name))
         is_trusted = certificate in x509.load_pem_x509_certificates(trusted)
-    except (*_UNREADABLE, KeyError) as error:
-        raise CaError(f"cannot read the CA in Secret {CA_SECRET}: {error}") from error
+    except (*UNREADABLE, KeyError) as error:
+        raise CaError.unreadable(error) from error
     if not isinstance(key, SigningKey) or key.public_key() != certificate.public_key():
         raise CaError(f"cannot sign: {KEY} of Secret {CA_SECRET} is not the key of its {CERTIFICATE}")
     if not is_trusted:
@@ -107,7 +112,7 @@ def reason_to_renew(pair: Mapping[str, bytes], authority: Authority, terms: Term
         certificate = x509.load_pem_x509_certificate(pair[CERTIFICATE])
         key = serialization.load_pem_private_key(pair[KEY], None)
         names = names_in(certificate)
-    except (*_UNREADABLE, KeyError):
+    except (*UNREADABLE, KeyError):
         return "it cannot be read"
     if key.public_key() != certificate.public_key():
         return "its key is another one's"
@@ -172,10 +177,15 @@ def issue_ca(validity: timedelta, now: datetime, previous: bytes = b"") -> dict[
     return {TRUSTED: certificate, CA_KEY: own_key, PREVIOUS: previous, CERTIFICATE: certificate, KEY: own_key}
 
 
-def still_trusted(bundle: bytes, now: datetime) -> bytes:
-    """Return those CAs of the bundle, newest first, that stay trusted beside a new one. ValueError if it has none."""
+def still_trusted(
+    bundle: bytes, now: datetime, is_needed: Callable[[x509.Certificate], bool] = lambda _: False
+) -> bytes:
+    """Return those CAs of the bundle, newest first, that stay trusted beside a new one: the last two, and needed ones.
+
+    ValueError if it has none.
+    """
     valid = [each for each in x509.load_pem_x509_certificates(bundle) if each.not_valid_after_utc > now]
-    return _pem_of(valid[:_MOST_PREVIOUS])
+    return _pem_of(each for number, each in enumerate(valid) if number < _MOST_PREVIOUS or is_needed(each))
 
 
 def end_of(pair: Mapping[str, bytes]) -> datetime:
@@ -187,7 +197,7 @@ def is_signed(pair: Mapping[str, bytes], authority: Authority) -> bool:
     """Return whether this CA signed the pair's certificate; False if that cannot be read."""
     try:
         certificate = x509.load_pem_x509_certificate(pair[CERTIFICATE])
-    except (*_UNREADABLE, KeyError):
+    except (*UNREADABLE, KeyError):
         return False
     return is_signed_by(certificate, authority.certificate)
 
