@@ -18,7 +18,8 @@ from bench.contenders.load_generator import LoadGenerator
 from bench.contenders.prepared_requests import PreparedPod, Request, write
 from bench.costs import Meter
 from tests.integration.control_plane import ADMIN_TOKEN
-from tests.integration.programs import Process, free_port, program
+from tests.integration.programs import Process, program
+from tests.ports import free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

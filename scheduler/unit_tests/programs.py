@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from tests.objects import Object
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
 def stored(body: Object, uid: str, status: Object | None = None, **metadata: Any) -> Object:
     """Return an object of namespace default as the API server sends it."""
     return {

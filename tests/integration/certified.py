@@ -25,9 +25,9 @@ from tests import objects
 from tests.integration.command import SCHEDULER, Command
 from tests.integration.control_plane import ControlPlane
 from tests.integration.namespace import SYSTEM_NAMESPACE as SYSTEM
-from tests.integration.programs import free_port
 from tests.integration.role_manifests import rendered, rights_of, values_of
 from tests.integration.webhook_process import COLLECTIONS, NAME
+from tests.ports import free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:

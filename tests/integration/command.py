@@ -17,7 +17,8 @@ from urllib.error import HTTPError
 
 from gpu_scheduler.process.http_server import PAUSE, PROGRESS
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.integration.programs import Process, free_port
+from tests.integration.programs import Process
+from tests.ports import free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import trustme
 
-from tests.integration.programs import Process, free_port, program
+from tests.integration.programs import Process, program
 from tests.kube_client import NONE, KubeClient
+from tests.ports import free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:

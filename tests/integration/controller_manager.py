@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.integration.control_plane import ADMIN_TOKEN
-from tests.integration.programs import Process, free_port, program
+from tests.integration.programs import Process, program
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

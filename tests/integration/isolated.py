@@ -15,9 +15,10 @@ from tests.integration.control_plane import ADMIN_TOKEN
 from tests.integration.controller_manager import OF_CLAIMS, start_controller_manager
 from tests.integration.namespace import Namespace
 from tests.integration.policies import guard
-from tests.integration.programs import Process, free_port, program
+from tests.integration.programs import Process, program
 from tests.integration.role_manifests import control_plane
 from tests.integration.webhook_process import Webhook
+from tests.ports import free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

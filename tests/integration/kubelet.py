@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from tests.integration.programs import free_port
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     import ssl

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,7 +17,7 @@ from tests.waiting import limit
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-scheduler"
 NODE_IMAGE: Final = Path(__file__).resolve().parents[2] / "roles" / "node_image"
@@ -39,10 +37,6 @@ PINS: Final = {
 """A folder of the cache → the folder in the role's files/go whose go.mod pins its version, and the module there."""
 DEBIAN: Final = ("prometheus", "promtool", "amtool")
 _OF_DEBIAN: Final = "debian"
-# Below the ports of outgoing connections (from 32768 on) and below Kubernetes' node ports.
-PORTS: Final = range(20_000, 30_000)
-OWN_PORTS: Final = 100
-"""Ports that are reserved for one test run. Parallel runs choose a port seconds before they use it."""
 
 
 def program(name: str) -> Path:
@@ -77,22 +71,6 @@ def _version(name: str) -> str:
     return found[1]
 
 
-@cache
-def _ports() -> Iterator[int]:
-    """Return an endless cycle of the ports of this run. It binds the first one, to reserve all for this run."""
-    for first in PORTS[::OWN_PORTS]:
-        claim = socket.socket()
-        try:
-            claim.bind(("127.0.0.1", first))
-        except OSError:
-            claim.close()
-        else:
-            _claims.append(claim)
-            return itertools.cycle(range(first + 1, first + OWN_PORTS))
-    raise OSError(f"cannot find {OWN_PORTS} free ports in {PORTS}: end the tests that hold them")
-
-
-_claims: list[socket.socket] = []
 _started: list[Process] = []
 """What runs, or has ended and was never stopped."""
 LAST_LINES: Final = 15
@@ -112,14 +90,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         ]
         report.user_properties += [("ended", str(each)) for each in _started if not each.alive()]
     return report
-
-
-def free_port() -> int:
-    """Return a port on which no process listens, and which no parallel test run uses."""
-    while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", next(_ports())))
-            return int(probe.getsockname()[1])
 
 
 # Linux ends a child with the *thread* that started it. Some tests start replicas in threads of their own, and end those

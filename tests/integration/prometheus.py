@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.integration.programs import Process, free_port, program
+from tests.integration.programs import Process, program
+from tests.ports import free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:

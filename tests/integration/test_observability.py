@@ -21,8 +21,9 @@ from tests.contracts.roles import ROOT
 from tests.integration.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.kinds import define
 from tests.integration.namespace import SYSTEM_NAMESPACE
-from tests.integration.programs import Process, free_port, program
+from tests.integration.programs import Process, program
 from tests.integration.prometheus import Prometheus, Target
+from tests.ports import free_port
 from tests.waiting import eventually, limit
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import trustme
 
 from tests import objects
 from tests.integration.command import Command
-from tests.integration.programs import free_port
 from tests.integration.role_manifests import rendered, values_of
+from tests.ports import free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from unittest.mock import AsyncMock
 from gpu_scheduler.controller.run import ControllerProcess, run_controller
 from gpu_scheduler.settings import LeaderSettings
 from tests import objects
+from tests.ports import free_port
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
+from unit_tests.programs import ask, end_by_sigterm, running, stored, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

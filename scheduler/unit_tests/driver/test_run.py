@@ -21,9 +21,10 @@ from gpu_scheduler.process.lifecycle import UsageError
 from gpu_scheduler.settings import DriverSettings
 from tests import objects
 from tests.messages import text_of
+from tests.ports import free_port
 from unit_tests.driver.parts import NODE, call, claim, own, result, short_folder, sockets
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, taken_port
+from unit_tests.programs import ask, end_by_sigterm, running, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -16,8 +16,9 @@ from gpu_scheduler.monitor.run import MonitorProcess, run_monitor
 from gpu_scheduler.settings import MonitorSettings
 from tests import objects
 from tests.messages import text_of
+from tests.ports import free_port
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
+from unit_tests.programs import ask, end_by_sigterm, running, stored, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

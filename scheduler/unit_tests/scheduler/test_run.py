@@ -27,8 +27,9 @@ from gpu_scheduler.scheduler.run import SchedulerProcess, run_scheduler
 from gpu_scheduler.settings import RunSettings, WebhookSettings
 from gpu_scheduler.webhook.run import run_webhook
 from tests import objects
+from tests.ports import free_port
 from unit_tests.kube.server import FakeServer, Reply, Watch, connected, until
-from unit_tests.programs import ask, end_by_sigterm, free_port, running, stored, taken_port
+from unit_tests.programs import ask, end_by_sigterm, running, stored, taken_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

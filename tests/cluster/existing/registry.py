@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.ports import free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -148,11 +148,3 @@ def refusing() -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -15,7 +15,8 @@ from tests.cluster.clusters import ROOT, SYSTEM, Cluster
 from tests.cluster.existing import scenario
 from tests.cluster.existing.listing import of_ours, versions
 from tests.cluster.existing.own_cluster import GPU_NODES
-from tests.cluster.existing.registry import free_port, refusing
+from tests.cluster.existing.registry import refusing
+from tests.ports import free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
