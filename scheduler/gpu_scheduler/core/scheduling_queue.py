@@ -308,8 +308,9 @@ class SchedulingQueue:
 
     def _stop_waiting(self, uid: str, entry: _QueuedPod) -> None:
         """Take the pod out of every queue."""
-        self._first_attempts.discard(uid)
-        self._retries.discard(uid)
+        if entry.state is _State.ACTIVE:
+            self._first_attempts.discard(uid)
+            self._retries.discard(uid)
         for event in entry.events:
             waiting = self._waiting[event]
             del waiting[uid]

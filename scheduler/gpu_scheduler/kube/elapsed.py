@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Only Linux has CLOCK_BOOTTIME. Its CLOCK_MONOTONIC stops during a suspend.
-_BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-
-
-def _read_boot_time() -> float:
-    return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
+_read_boot_time: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 def elapsed_clock(

@@ -72,9 +72,9 @@ class Connection:
         self._left = False
         self._body = bytearray()
         self._most = 0
-        self._retry_after = self._date = ""
+        self._headers: dict[bytes, bytes] = {}
         self._unpacker: Unpacker | None = None
-        self._gzipped = self._framed = self._until_close = False
+        self._gzipped = self._until_close = False
         self.usable = True
         """Whether the connection may be used for another request."""
 
@@ -152,24 +152,16 @@ class Connection:
         """See HttpResponseParser. Close if no request is open: the response would be taken for the next request's."""
         if self._reply is None:
             self.close()
-        self._retry_after, self._date, self._unpacker = "", "", None
-        self._gzipped = self._framed = False
+        self._headers, self._unpacker = {}, None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See HttpResponseParser."""
-        name = name.lower()
-        if name == b"retry-after":
-            self._retry_after = value.decode("latin-1")
-        elif name == b"date":
-            self._date = value.decode("latin-1")
-        elif name == b"content-encoding":
-            self._gzipped = value.lower() == b"gzip"
-        elif name in _FRAMING_HEADERS:
-            self._framed = True
+        self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """See HttpResponseParser."""
-        self._until_close = not self._framed
+        self._gzipped = self._headers.get(b"content-encoding", b"").lower() == b"gzip"
+        self._until_close = self._headers.keys().isdisjoint(_FRAMING_HEADERS)
 
     def on_body(self, body: bytes) -> None:
         """See HttpResponseParser. Decompress each part as it comes, and never beyond the limit."""
@@ -213,7 +205,10 @@ class Connection:
         body, self._body = self._body, bytearray()
         self._reply, self._guard = None, None
         if reply is not None and not reply.done():
-            reply.set_result(HttpReply(status, body, self._retry_after, self._date))
+            reply.set_result(HttpReply(status, body, self._text_of(b"retry-after"), self._text_of(b"date")))
+
+    def _text_of(self, header: bytes) -> str:
+        return self._headers.get(header, b"").decode("latin-1")
 
     def _fail(self, error: OSError) -> None:
         self.close()
