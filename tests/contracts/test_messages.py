@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpu_scheduler.core.claim_allocation import gpus_asked
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.decision import Refuse, Wait
 from gpu_scheduler.core.filters.environment import BY_FIELD
 from gpu_scheduler.core.filters.gpu_filters import gpu_in_service
+from gpu_scheduler.core.filters.volumes import Volumes
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
 from gpu_scheduler.core.nodes.cordons import Cordon
 from gpu_scheduler.core.nodes.device_pools import DevicePools
@@ -97,7 +99,9 @@ def _of_own_claim(*claims: AllocatedClaim) -> str:
     allocated = AllocatedClaims(DevicePools())
     for claim in claims:
         allocated.apply(claim)
-    found = gpus_asked(bringing, allocated, replace(POLICY, reads_claims=True))
+    known = nodes()
+    cluster = Cluster(ledger(known=known), known, Volumes(), READING, claims=allocated)
+    found = gpus_asked(bringing, cluster)
     assert isinstance(found, Unschedulable)
     return found.message
 

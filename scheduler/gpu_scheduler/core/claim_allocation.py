@@ -9,42 +9,30 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_scheduler import names
+from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged, ResourceClaimChanged
-from gpu_scheduler.core.immutable import immutable
-from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim, AllocatedClaims
-from gpu_scheduler.core.nodes.device_pools import DeviceId, DevicePools
+from gpu_scheduler.core.decision import ClaimAllocation
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.nodes.device_pools import UUIDS_KNOWN, DeviceId, DevicePools
+from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import CountRequest
 from gpu_scheduler.core.pods.device_selector import ANY_DEVICE, EXAMPLE, DeviceSelector
 from gpu_scheduler.core.pods.own_claim import ClaimRequest
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.pods.remedies import made_anew
-from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason, Unschedulable
-from gpu_scheduler.core.refs import Owner
 from gpu_scheduler.core.text import number_of
 
 _USE_MAP: Final = f"use annotation {names.MAP} instead of a claim"
 
 
-@immutable
-class ClaimAllocation:
-    """A ResourceClaim of a pod, and what it is allocated."""
-
-    name: str
-    devices: tuple[DeviceId, ...]
-    owner: Owner | None = None
-    """The controller of the pods that have the claim one after another, or at once. None: the pod owns it alone."""
-    of_user: AllocatedClaim | None = None
-    """The claim, if its user made it: only its allocation is written."""
-
-
-def gpus_asked(pod: Pod, claims: AllocatedClaims, policy: Policy) -> CountRequest | Unschedulable:
+def gpus_asked(pod: Pod, cluster: Cluster) -> CountRequest | Unschedulable:
     """Return what a pod without a map asks for, as its own ResourceClaim says if it has one."""
     own = pod.request.own_claim
     if own is None:
         return pod.request.count
-    if not policy.reads_claims:
+    if not cluster.policy.reads_claims:
         what = "cannot place a pod by spec.resourceClaims: this scheduler does not read ResourceClaims"
         return Unschedulable(Reason.UNSUPPORTED, what, f"run it with ISOLATION=dra, or {made_anew(_USE_MAP)}")
     if not own.name:
@@ -52,7 +40,7 @@ def gpus_asked(pod: Pod, claims: AllocatedClaims, policy: Policy) -> CountReques
         return Unschedulable(
             Reason.GPU_NOT_FOUND, what, "wait, or create the template; kube-controller-manager makes it"
         )
-    asked = _asked_by(claims.find(pod.ref.namespace, own.name), f"{pod.ref.namespace}/{own.name}", pod.ref.uid)
+    asked = _asked_by(cluster.claims.find(pod.ref.namespace, own.name), f"{pod.ref.namespace}/{own.name}", pod.ref.uid)
     if isinstance(asked, Unschedulable):
         return asked
     return replace(pod.request.count, count=asked.count, selector=asked.selector)
@@ -76,19 +64,40 @@ def _asked_by(claim: AllocatedClaim | None, name: str, pod: str) -> ClaimRequest
     return claim.request
 
 
-def devices_published(
-    placement: Placement, pools: DevicePools, policy: Policy, selector: DeviceSelector = ANY_DEVICE
+def claims_allocatable(
+    pod: Pod, placement: Placement, node: Node, cluster: Cluster, selector: DeviceSelector = ANY_DEVICE
 ) -> Unschedulable | None:
-    """Check that a driver publishes each device of a pod with claims; the placement names devices by UUID."""
+    """Check that the pod's claims can be allocated the devices of its placement. A pod without claims passes."""
+    if not pod.isolated:
+        return None
+    return _uuids_known(placement, node) or _published(placement, cluster, selector)
+
+
+def _uuids_known(placement: Placement, node: Node) -> Unschedulable | None:
+    """Check that the node's inventory has the UUIDs of these devices, by which claims name them."""
+    inventory = node.inventory
+    if not placement.devices or (inventory is not None and inventory.uuids(placement.devices) is not None):
+        return None
+    return Unschedulable(
+        Reason.GPU_NOT_FOUND,
+        f"cannot find the UUID of GPU {placement.devices[0]} on node {node.name}, which a ResourceClaim needs: "
+        f"{'it has no inventory' if inventory is None else 'its inventory does not have it'}",
+        UUIDS_KNOWN,
+        frozenset({NodeChanged(node.name, Aspect.INVENTORY)}),
+    )
+
+
+def _published(placement: Placement, cluster: Cluster, selector: DeviceSelector) -> Unschedulable | None:
+    """Check that a driver publishes each device, and as `selector` asks. The placement names devices by UUID."""
     for uuid in placement.devices:
-        found = pools.find(placement.node, uuid)
+        found = cluster.pools.find(placement.node, uuid)
         if found is None:
             return Unschedulable(
                 Reason.GPU_NOT_FOUND,
                 f"cannot allocate GPU {uuid} of node {placement.node} to a ResourceClaim: no ResourceSlice has it",
                 f"start the node's DRA driver; which there are: kubectl get resourceslices "
                 f"--field-selector=spec.nodeName={placement.node}"
-                if policy.reads_claims
+                if cluster.policy.reads_claims
                 else "run the scheduler with ISOLATION=dra: it reads none now",
                 frozenset({NodeChanged(placement.node, Aspect.INVENTORY)}),
             )
@@ -103,13 +112,13 @@ def devices_published(
     return None
 
 
-def allocations(
-    pod: Pod, placement: Placement, pools: DevicePools, claims: AllocatedClaims
-) -> tuple[ClaimAllocation, ...]:
-    """Return what the pod's claims are allocated; nothing if it has none. The devices must be published."""
-    own = None if pod.request.own_claim is None else claims.find(pod.ref.namespace, pod.request.own_claim.name)
+def allocations(pod: Pod, placement: Placement, cluster: Cluster) -> tuple[ClaimAllocation, ...]:
+    """Return what the pod's claims are allocated; nothing if it has none. The devices must be allocatable."""
+    if not pod.isolated:
+        return ()
+    own = None if pod.request.own_claim is None else cluster.claims.find(pod.ref.namespace, pod.request.own_claim.name)
     if own is not None:
-        return (ClaimAllocation(own.name, _ids(placement, placement.devices, pools), of_user=own),)
+        return (ClaimAllocation(own.name, _ids(placement, placement.devices, cluster.pools), of_user=own),)
     line = pod.request.line
     slot = None if line is None or placement.index is None else line.slot_of(placement.index)
     uuids = dict(zip(() if slot is None else slot.devices, placement.devices, strict=False))
@@ -118,7 +127,9 @@ def allocations(
     for claim in pod.request.claims or ():
         # A claim whose devices are decided now is of this pod alone.
         named = [uuids[device] for device in claim.devices] or placement.devices
-        made.append(ClaimAllocation(claim.name, _ids(placement, named, pools), owner if claim.devices else None))
+        made.append(
+            ClaimAllocation(claim.name, _ids(placement, named, cluster.pools), owner if claim.devices else None)
+        )
     return tuple(made)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from gpu_scheduler.core.claim_allocation import allocations, devices_published, gpus_asked
+from gpu_scheduler.core.claim_allocation import allocations, claims_allocatable, gpus_asked
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import (
     AnyIndexFreed,
@@ -47,7 +47,7 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
     if fault is not None:
         return _wait_or_refuse(pod, NoFit(fault, frozenset()))
     if line is None:
-        asked = gpus_asked(pod, cluster.claims, cluster.policy)
+        asked = gpus_asked(pod, cluster)
         return _by_strategy(pod, asked, cluster) if isinstance(asked, CountRequest) else _without_claim(pod, asked)
     if line.slot is None:
         return _any_line(pod, line, cluster)
@@ -62,7 +62,7 @@ def decide(pod: Pod, cluster: Cluster) -> Decision | None:
 def filtering(pod: Pod, cluster: Cluster) -> Iterator[None]:
     """Filter the nodes if the pod is the first of its class, and yield after each, so that `decide` takes less time."""
     if awaits_placement(pod, cluster.policy) and pod.request.fault is None and pod.request.line is None:
-        asked = gpus_asked(pod, cluster.claims, cluster.policy)
+        asked = gpus_asked(pod, cluster)
         if isinstance(asked, CountRequest):
             yield from cluster.candidates.filtering(pod, asked, cluster.strategy)
 
@@ -96,7 +96,7 @@ def _by_strategy(pod: Pod, request: CountRequest, cluster: Cluster) -> Decision:
         if left is not None:
             short = short or left
             continue
-        hidden = devices_published(placement, cluster.pools, cluster.policy, request.selector) if pod.isolated else None
+        hidden = claims_allocatable(pod, placement, choice.node, cluster, request.selector)
         if hidden is not None:
             unpublished.append(hidden)
             continue
@@ -206,7 +206,7 @@ def _bind(pod: Pod, placement: Placement, cluster: Cluster, strategy: str, reaso
     devices = {0: "no GPU", 1: f"GPU {placement.value}"}.get(len(placement.devices), f"GPUs {placement.value}")
     how = reason if strategy == BY_MAP else f"{strategy}: {reason}"
     message = f"Successfully assigned {pod.ref} to {placement.node} with {devices} ({how})"
-    claims = allocations(pod, placement, cluster.pools, cluster.claims) if pod.isolated else ()
+    claims = allocations(pod, placement, cluster)
     return Bind(pod.ref, placement, message, strategy, reason, claims)
 
 

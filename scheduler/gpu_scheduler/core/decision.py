@@ -5,18 +5,31 @@ LAW: event, condition, log line, metric and journal are made from this value. No
 
 from typing import Final
 
-from gpu_scheduler.core.claim_allocation import ClaimAllocation
 from gpu_scheduler.core.cluster_events import ClusterEvent
 from gpu_scheduler.core.filters.volumes import Selection
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
+from gpu_scheduler.core.nodes.device_pools import DeviceId
 from gpu_scheduler.core.pods.placement import Placement
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy
 from gpu_scheduler.core.reasons import Reason
-from gpu_scheduler.core.refs import PodRef, WorkloadKey
+from gpu_scheduler.core.refs import Owner, PodRef, WorkloadKey
 
 BY_MAP: Final = "map"
 """Stands for a strategy's name where a line of a placement map chose."""
+
+
+@immutable
+class ClaimAllocation:
+    """A ResourceClaim of a pod, and what it is allocated."""
+
+    name: str
+    devices: tuple[DeviceId, ...]
+    owner: Owner | None = None
+    """The controller of the pods that have the claim one after another, or at once. None: the pod owns it alone."""
+    of_user: AllocatedClaim | None = None
+    """The claim, if its user made it: only its allocation is written."""
 
 
 @immutable

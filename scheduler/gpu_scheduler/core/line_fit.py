@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpu_scheduler.core.claim_allocation import devices_published
+from gpu_scheduler.core.claim_allocation import claims_allocatable
 from gpu_scheduler.core.cluster import Cluster
 from gpu_scheduler.core.cluster_events import Aspect, ClusterEvent, NodeChanged
 from gpu_scheduler.core.filters import gpu_filters, node_filters, quota
@@ -155,12 +155,7 @@ class LineFit:
         limit = self._cluster.limits.of(pod.ref.namespace)
         return (
             None if plugin else gpu_filters.devices_exist((*slot.devices, *pod.request.kept), node),
-            (
-                gpu_filters.uuids_known(slot.devices, node)
-                or devices_published(placement, self._cluster.pools, self._cluster.policy)
-            )
-            if pod.isolated
-            else None,
+            claims_allocatable(pod, placement, node, self._cluster),
             quota.within_limit(candidate, ledger, limit) or quota.quota_left(candidate, ledger, limit),
             gpu_filters.index_free(self._workload, slot.index, ledger, nodes),
             None if plugin else gpu_filters.gpu_free(candidate, ledger, nodes, self._cluster.policy),

@@ -25,8 +25,7 @@ from gpu_scheduler.scheduler.ports import ClaimAllocator, Failed, NotSent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpu_scheduler.core.claim_allocation import ClaimAllocation
-    from gpu_scheduler.core.decision import Bind
+    from gpu_scheduler.core.decision import Bind, ClaimAllocation
     from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.refs import PodRef
     from gpu_scheduler.kube.http.client import ApiClient, ApiResponse

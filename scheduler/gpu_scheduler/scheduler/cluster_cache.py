@@ -30,8 +30,8 @@ from gpu_scheduler.scheduler.ports import InputKind, NoJournal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from gpu_scheduler.core.claim_allocation import ClaimAllocation
     from gpu_scheduler.core.cluster_events import ClusterEvent
+    from gpu_scheduler.core.decision import ClaimAllocation
     from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
     from gpu_scheduler.core.namespace_limits import NamespaceLimits
     from gpu_scheduler.core.nodes.cordons import NodeCordons

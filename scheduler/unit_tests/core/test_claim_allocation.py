@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_scheduler.core.claim_allocation import ClaimAllocation
 from gpu_scheduler.core.cluster_events import Aspect, NodeChanged
-from gpu_scheduler.core.decision import Bind, Wait
+from gpu_scheduler.core.decision import Bind, ClaimAllocation, Wait
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.pods.pod import Pod
 from gpu_scheduler.core.policy import Policy

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpu_scheduler.core.claim_allocation import ClaimAllocation
-from gpu_scheduler.core.decision import BY_MAP, Bind
+from gpu_scheduler.core.decision import BY_MAP, Bind, ClaimAllocation
 from gpu_scheduler.core.ledger.allocated_claims import AllocatedClaim
 from gpu_scheduler.core.nodes.device_pools import DeviceId
 from gpu_scheduler.core.pods.device_selector import DeviceSelector

@@ -112,7 +112,7 @@ def _place(pod: Pod, slot: Slot, fit: LineFit, cluster: Cluster, ends: Ends) -> 
 
 def _by_count(pod: Pod, cluster: Cluster, ends: Ends, most: int) -> Places:
     """Return the nodes for a pod that asks for a count, or why the count of its own claim is unknown."""
-    asked = gpus_asked(pod, cluster.claims, cluster.policy)
+    asked = gpus_asked(pod, cluster)
     return Places((asked,)) if isinstance(asked, Unschedulable) else _nodes(pod, asked, cluster, ends, most)
 
 

@@ -42,11 +42,6 @@ _OTHER_GPU: Final = made_anew("name another GPU")
 _OTHER_GPUS: Final = made_anew("name other GPUs")
 _OTHER_NODE: Final = made_anew("name another node")
 
-UUIDS_KNOWN: Final = (
-    f"start the monitor on the node (label {names.ENABLED}=true) or a DRA driver that publishes its GPUs with UUIDs"
-)
-"""The remedy for a node whose devices cannot be in a ResourceClaim."""
-
 _KINDS: Final = {NUMBER: "number", "GPU": "UUID", "MIG": "MIG UUID"}
 """The kinds of names of a device, in words."""
 
@@ -77,20 +72,6 @@ def device_missing(device: str, node: Node) -> bool:
     if inventory is None or inventory.find(device) is not None:
         return False
     return inventory.has_uuids or device_kind(device) == NUMBER
-
-
-def uuids_known(devices: tuple[str, ...], node: Node) -> Unschedulable | None:
-    """Check that the node's inventory has the UUIDs of these devices, by which ResourceClaims name them."""
-    inventory = node.inventory
-    if not devices or (inventory is not None and inventory.uuids(devices) is not None):
-        return None
-    return Unschedulable(
-        Reason.GPU_NOT_FOUND,
-        f"cannot find the UUID of GPU {devices[0]} on node {node.name}, which a ResourceClaim needs: "
-        f"{'it has no inventory' if inventory is None else 'its inventory does not have it'}",
-        UUIDS_KNOWN,
-        frozenset({NodeChanged(node.name, Aspect.INVENTORY)}),
-    )
 
 
 def index_free(workload: WorkloadKey, index: int, ledger: Ledger, nodes: Nodes) -> Unschedulable | None:

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from typing import Final
 
+from gpu_scheduler import names
 from gpu_scheduler.core.immutable import immutable
 from gpu_scheduler.core.nodes.inventory import Device, Inventory
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.count_request import MAX_DEVICES
 from gpu_scheduler.core.pods.device_selector import DeviceSelector
 from gpu_scheduler.core.pods.placement_map import device_kind
+
+UUIDS_KNOWN: Final = (
+    f"start the monitor on the node (label {names.ENABLED}=true) or a DRA driver that publishes its GPUs with UUIDs"
+)
+"""The remedy for a node whose devices cannot be in a ResourceClaim."""
 
 
 @immutable

@@ -11,8 +11,8 @@ from operator import indexOf
 from typing import Final
 
 from gpu_scheduler import names
-from gpu_scheduler.core.filters.gpu_filters import UUIDS_KNOWN
 from gpu_scheduler.core.immutable import immutable
+from gpu_scheduler.core.nodes.device_pools import UUIDS_KNOWN
 from gpu_scheduler.core.nodes.nodes import Node
 from gpu_scheduler.core.pods.remedies import made_anew
 from gpu_scheduler.core.reasons import RankedReason, Reason, Unschedulable, rank_of
