@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -73,7 +74,11 @@ class Stage:
             text = oversized_objects.body_of(body)
 
             def made() -> bool:
-                status, answer = self.plane.kube.raw("POST", path, text)
+                try:
+                    status, answer = self.plane.kube.raw("POST", path, text)
+                except (ConnectionError, ssl.SSLEOFError):
+                    # An overloaded API server ends a handshake for which it had no time within 10 s.
+                    return False
                 # 409: an earlier try succeeded, but its answer was lost.
                 assert status in {201, 409, *BUSY}, answer[:500]
                 return status not in BUSY
